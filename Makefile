@@ -1,0 +1,41 @@
+# `make demo` and `make test` need Python 3.11 or newer, pip and make; everything else is installed into .venv.
+PYTHON ?= python3
+BIN = .venv/bin
+PARTITA_DATA ?= $(abspath ../shared/data)
+export PARTITA_DATA
+
+.PHONY: demo test test-slow lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       train on bundled data and show the result (under 2 minutes)"
+	@echo "make test       all tests but the slow ones"
+	@echo "make test-slow  the slow ones: real data, thousands of steps"
+	@echo "make lint       ruff and pyright"
+	@echo "make bench      benchmarks, pinned to one core"
+
+.venv/installed: pyproject.toml
+	@echo "Creating .venv and installing partita with its development tools ..."
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+demo: .venv/installed
+	$(BIN)/python -m partita.demo --out out/demo
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow"
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -m slow -rA
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: .venv/installed
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv out

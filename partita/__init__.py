@@ -1,0 +1,41 @@
+"""Energy-based models over label sets and rankings, learned together with their normalizer.
+
+Nouns live in modules (`partita.spaces.Hypercube`), verbs are flat (`partita.fit`). Everything is loaded on first use.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_MODULES = (
+    "batches",
+    "couplings",
+    "divergences",
+    "energy",
+    "exact",
+    "inference",
+    "measures",
+    "model",
+    "networks",
+    "objectives",
+    "partition",
+    "polytopes",
+    "progress",
+    "solver",
+    "spaces",
+)
+_NAMES = {"EBM": "model", "Energy": "energy", "Solver": "solver", "fit": "solver"}
+
+__all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,53 @@
+"""The few names that every module shares: array types, a batch of data, one row of it, draws, results."""
+
+import enum
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+
+__all__ = ["RESULTS", "Array", "Batch", "Bool", "Draws", "Float", "Int", "Key", "PyTree", "Row", "Scalar", "Shaped"]
+
+Key = PRNGKeyArray
+Scalar = Float[Array, ""]
+
+
+class Batch(eqx.Module):
+    """Rows of data. Every field that is not None has the rows as its leading axis.
+
+    `index` is a row's position in the training set (None: not a training row), `reference` a measure q(y|x) whose
+    arrays carry one leading axis for the rows (None: the model's own q serves all rows).
+    """
+
+    x: Float[Array, " n *features"]
+    y: Int[Array, " n *shape"]
+    index: Int[Array, " n"] | None = None
+    weight: Float[Array, " n"] | None = None
+    reference: PyTree = None
+
+
+class Row(eqx.Module):
+    """One x as tau sees it: features, logits theta = h(x), position in the training set, reference q(.|x)."""
+
+    x: Float[Array, " *features"]
+    theta: Float[Array, " *theta"]
+    index: Int[Array, ""] | None
+    q: PyTree
+
+
+class Draws(eqx.Module):
+    """Outputs y' for a whole batch and log(q/r) of each; one set for all rows if `shared`, else one per row."""
+
+    y: Int[Array, " ..."]
+    log_weight: Float[Array, " *rows draws"]
+    shared: bool = eqx.field(static=True)
+
+
+class RESULTS(enum.Enum):
+    """How a fit ended."""
+
+    completed = "all steps were done"
+    stopped_early = "the validation measure stopped improving"
+    stopped_by_callback = "a callback asked to stop"
+    interrupted = "interrupted from the keyboard"
+    exhausted = "the host iterator ran out of rows"
+    non_finite = "the loss or its gradient became non-finite; the last good parameters were kept"

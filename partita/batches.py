@@ -1,0 +1,256 @@
+"""Where rows come from: arrays, scipy sparse matrices, or an iterator on the host. Everything is checked here, once.
+
+A source brings the rows of a few steps at a time, so that sparse and streamed features are never dense as a whole.
+"""
+
+import abc
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from ._types import Batch, Key, PyTree
+from .model import EBM
+from .partition import Table
+from .spaces import AbstractSpace, Permutations
+
+__all__ = ["AbstractSource", "Chunk", "Rows", "Stream", "batch"]
+
+
+class Chunk(NamedTuple):
+    """Rows for the next steps: step i works on rows `index[i]` of `data`, on all of them if `index` is None.
+
+    `index` is padded to the size of a whole chunk by repeating its last row; only the first `steps` steps count.
+    """
+
+    data: Batch
+    index: np.ndarray | None
+    steps: int
+
+
+class AbstractSource(abc.ABC):
+    """Brings chunks of checked rows for a model."""
+
+    @abc.abstractmethod
+    def open(self, model: EBM, *, key: Key) -> "AbstractReader":
+        """Check everything that can be checked now, against the model, and start reading."""
+
+
+class AbstractReader(abc.ABC):
+    """Brings the rows of a run, chunk by chunk."""
+
+    @abc.abstractmethod
+    def read(self, start: int, steps: int, size: int) -> Chunk | None:
+        """Rows for steps start, ..., start + steps - 1 in a chunk of `size` steps; None where the rows have run out."""
+
+
+class Rows(AbstractSource):
+    """A data set in memory. x: array or scipy sparse matrix; y: array; `batch_size` None is the full batch.
+
+    Mini-batches go through a new random order every epoch (what does not fill a batch waits for the next order).
+    """
+
+    def __init__(self, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, batch_size: int | None = None):
+        self.x, self.y, self.weight, self.reference, self.batch_size = x, y, weight, reference, batch_size
+
+    def open(self, model, *, key):
+        x, y, weight = _check_rows(model.space, self.x, self.y, self.weight)
+        n = y.shape[0]
+        if n == 1:
+            raise ValueError("The data have one row; p(y|x) cannot be learned from a single example. Give at least 2.")
+        if isinstance(model.tau, Table) and model.tau.values.shape[0] != n:
+            raise ValueError(
+                f"The data have {n} rows, but partition.Table holds {model.tau.values.shape[0]} values: it needs one per "
+                "training row."
+            )
+        _check_reference(model, self.reference, n)
+        _check_batch_size(self.batch_size, n, x)
+        _check_model(model, x.shape[1:])
+        return _RowsReader(x, y, weight, self.reference, self.batch_size, key)
+
+
+class _RowsReader(AbstractReader):
+    def __init__(self, x, y, weight, reference, batch_size, key):
+        self.n, self.batch_size = y.shape[0], batch_size
+        self.seed = np.asarray(jax.random.key_data(key)).ravel()
+        self.epoch, self.order = -1, None
+        self.sparse = scipy.sparse.issparse(x)
+        # What is dense goes to the device once; sparse features stay on the host.
+        self.x = x if self.sparse else jnp.asarray(x)
+        self.rest = Batch(jnp.zeros((self.n, 0)), jnp.asarray(y), jnp.arange(self.n), weight, reference)
+
+    def read(self, start, steps, size):
+        if self.batch_size is None:
+            return Chunk(eqx.tree_at(lambda b: b.x, self.rest, self.x), None, steps)
+        index = np.stack([self._order(start + min(i, steps - 1)) for i in range(size)])
+        if not self.sparse:
+            return Chunk(eqx.tree_at(lambda b: b.x, self.rest, self.x), index, steps)
+        rows = index.ravel()
+        data = jax.tree.map(lambda a: a[rows], self.rest)
+        dense = jnp.asarray(self.x[rows].toarray())
+        return Chunk(eqx.tree_at(lambda b: b.x, data, dense), np.arange(rows.size).reshape(index.shape), steps)
+
+    def _order(self, step):
+        """The rows of one step: a function of the key and the step alone, so that a run can be taken up anywhere."""
+        epoch, turn = divmod(step, self.n // self.batch_size)
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, np.random.default_rng([*self.seed, epoch]).permutation(self.n)
+        return self.order[turn * self.batch_size : (turn + 1) * self.batch_size]
+
+
+class Stream(AbstractSource):
+    """An iterator on the host that yields (x, y) or `Batch` objects, all of one size. It is read once, in order.
+
+    What it yields is checked as it comes; a `Batch` brings its own weights as they are.
+    """
+
+    def __init__(self, batches: Iterable[tuple[Any, Any] | Batch]):
+        self.batches = batches
+
+    def open(self, model, *, key):
+        if isinstance(model.tau, Table):
+            raise ValueError("partition.Table needs a data set of known length; with a Stream use partition.Network.")
+        return _StreamReader(model, iter(self.batches))
+
+
+class _StreamReader(AbstractReader):
+    def __init__(self, model: EBM, iterator: Iterator):
+        self.model, self.iterator, self.shape = model, iterator, None
+
+    def read(self, start, steps, size):
+        found = [self._checked(item) for item in itertools.islice(self.iterator, steps)]
+        if not found:
+            if self.shape is None:
+                raise ValueError("The stream brought no rows at all; it must yield (x, y) pairs or Batch objects.")
+            return None
+        padded = found + [found[-1]] * (size - len(found))
+        data = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *padded)
+        return Chunk(data, np.arange(data.y.shape[0]).reshape(size, -1), len(found))
+
+    def _checked(self, item):
+        made = item if isinstance(item, Batch) else Batch(*item)
+        made = batch(self.model, made.x, made.y, weight=made.weight, reference=made.reference)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(made)]
+        if self.shape is not None and shapes != self.shape:
+            raise ValueError(f"A stream must yield batches of one shape; got {shapes} after {self.shape}.")
+        self.shape = shapes
+        return made
+
+
+def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None) -> Batch:
+    """Checked rows that are not training rows: for validation, or to call an objective by hand."""
+    dense = x.toarray() if scipy.sparse.issparse(x) else x
+    dense, y, weight = _check_rows(model.space, dense, y, weight, normalize=False)
+    _check_reference(model, reference, y.shape[0])
+    _check_model(model, dense.shape[1:])
+    return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference)
+
+
+def check_features(x: Any) -> Any:
+    """x as float, sparse or dense, or an error that says what is wrong."""
+    if scipy.sparse.issparse(x):
+        x = x.tocsr()
+        values, shape = x.data, x.shape
+    else:
+        x = np.asarray(x)
+        values, shape = x, x.shape
+    if values.dtype.kind not in "fiub":
+        raise TypeError(f"x must hold numbers; got dtype {values.dtype}. Encode text and categories first.")
+    if len(shape) < 2:
+        raise ValueError(f"x must have rows and features, shape (n, d); got shape {shape}. Use x[:, None] for d = 1.")
+    if shape[0] == 0:
+        raise ValueError(f"The data are empty: x has shape {shape}.")
+    bad = int(values.size - np.isfinite(values).sum())
+    if bad:
+        raise ValueError(f"x has {bad} values that are NaN or infinite; impute or drop them before fitting.")
+    return x.astype(jnp.zeros(0).dtype)
+
+
+def check_outputs(space: AbstractSpace, y: Any, n: int) -> np.ndarray:
+    """y as integers in the space, or an error that says what is wrong."""
+    y = np.asarray(y)
+    if y.dtype.kind not in "fiub":
+        raise TypeError(f"y must hold integers; got dtype {y.dtype}. {_expected(space)}")
+    if y.shape != (n, *space.shape):
+        raise ValueError(
+            f"y must have shape {(n, *space.shape)}, a row for each of x; got {y.shape}. {_expected(space)}"
+        )
+    whole = y.astype(jnp.arange(1).dtype) if np.isfinite(y).all() else None
+    if whole is None or (whole != y).any():
+        raise ValueError(f"y must hold integers; got {y.dtype} with fractions, NaN or infinity. {_expected(space)}")
+    inside = np.asarray(_contains(space, whole))
+    if not inside.all():
+        first = int(np.argmin(inside))
+        raise ValueError(
+            f"{n - int(inside.sum())} of {n} rows of y are not in {space}, the first is row {first}: "
+            f"{whole[first].tolist()}. {_expected(space)}"
+        )
+    return whole
+
+
+@eqx.filter_jit
+def _contains(space: AbstractSpace, y):
+    return jax.vmap(space.contains)(y)
+
+
+def _expected(space: AbstractSpace) -> str:
+    if isinstance(space, Permutations):
+        return f"For rankings row i holds the rank of each label: a permutation of 0..{space.k - 1}, 0 is best."
+    return f"Label sets are 0/1 rows of {space.shape[0]} labels. For rankings use spaces.Permutations."
+
+
+def _check_rows(space, x, y, weight, normalize=True):
+    x = check_features(x)
+    n = x.shape[0]
+    y = check_outputs(space, y, n)
+    if weight is None:
+        return x, y, None
+    weight = np.asarray(weight, jnp.zeros(0).dtype)
+    if weight.shape != (n,):
+        raise ValueError(f"weight must have shape {(n,)}, one per row; got {weight.shape}.")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError(f"weight must be finite, non-negative and not all zero; got values from {weight.min()}.")
+    # Mean one, so that a batch's loss is a plain mean of weighted losses.
+    return x, y, jnp.asarray(weight / weight.mean() if normalize else weight)
+
+
+def _check_reference(model: EBM, reference: PyTree, n: int) -> None:
+    if reference is None:
+        return
+    if type(reference) is not type(model.q):
+        got, expected = type(reference).__name__, type(model.q).__name__
+        raise TypeError(f"The rows' reference is a {got}, but the model's q is a {expected}: they must be the same.")
+    if reference.space != model.space:
+        raise ValueError(f"The reference is a measure on {reference.space}, but the model is on {model.space}.")
+    shapes = [leaf.shape for leaf in jax.tree.leaves(reference)]
+    if any(shape[:1] != (n,) for shape in shapes):
+        raise ValueError(f"The reference needs one set of parameters for each of {n} rows; got shapes {shapes}.")
+
+
+def _check_batch_size(batch_size: int | None, n: int, x: Any) -> None:
+    if batch_size is None and scipy.sparse.issparse(x):
+        raise ValueError("A full batch would make all of the sparse x dense; give a batch_size.")
+    if batch_size is not None and not 1 <= batch_size <= n:
+        raise ValueError(f"batch_size must be between 1 and the number of rows, {n}; got {batch_size}.")
+
+
+def _check_model(model: EBM, features: tuple[int, ...]) -> None:
+    """h and tau must take these features and give the right shapes: found out by shapes alone, nothing is compiled."""
+    x = jax.ShapeDtypeStruct(features, jnp.zeros(0).dtype)
+    expected = model.g.coupling.theta_shape
+    theta = _shape_of(model.g.h, x, f"h does not take x of shape {features}")
+    if theta != expected:
+        raise ValueError(f"h gives logits of shape {theta}, but {type(model.g.coupling).__name__} needs {expected}.")
+    _shape_of(lambda x: model.tau(model.row(x, jnp.asarray(0))), x, f"tau does not take x of shape {features}")
+
+
+def _shape_of(fn: Any, x: jax.ShapeDtypeStruct, trouble: str) -> tuple[int, ...]:
+    try:
+        return jax.eval_shape(fn, x).shape
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{trouble}: {error}") from error

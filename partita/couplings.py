@@ -1,0 +1,181 @@
+"""Couplings Phi(theta, y): how logits theta = h(x) score an output y."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ._types import Array, Float, Int, Key, PyTree, Scalar
+from .polytopes import AbstractPolytope
+from .spaces import AbstractSpace, Hypercube, KSubsets, Simplex
+
+__all__ = ["AbstractCoupling", "AbstractInteraction", "Bilinear", "Factored", "LinearQuadratic", "Neural", "Symmetric"]
+
+
+class AbstractCoupling(eqx.Module):
+    """Phi: logits and an output to a score."""
+
+    @property
+    @abc.abstractmethod
+    def space(self) -> AbstractSpace:
+        """The outputs that it scores."""
+
+    @property
+    @abc.abstractmethod
+    def theta_shape(self) -> tuple[int, ...]:
+        """Shape of the logits that h must give."""
+
+    @abc.abstractmethod
+    def __call__(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"]) -> Scalar:
+        """Phi(theta, y)."""
+
+
+class Bilinear(AbstractCoupling):
+    """Phi(theta, y) = <theta, phi(y)>: unary label sets on the Cube, rankings on the Permutahedron or Birkhoff."""
+
+    polytope: AbstractPolytope
+
+    @property
+    def space(self):
+        return self.polytope.space
+
+    @property
+    def theta_shape(self):
+        return self.polytope.shape
+
+    def __call__(self, theta, y):
+        return self.polytope.score(theta, y)
+
+
+class AbstractInteraction(eqx.Module):
+    """A family of symmetric matrices U(s), s in R^size, with its quadratic form."""
+
+    @property
+    @abc.abstractmethod
+    def k(self) -> int:
+        """U is k x k."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of parameters s."""
+
+    @abc.abstractmethod
+    def matrix(self, s: Float[Array, " size"]) -> Float[Array, "k k"]:
+        """U(s)."""
+
+    def form(self, s: Float[Array, " size"], y: Float[Array, " k"]) -> Scalar:
+        """1/2 <y, U(s) y>."""
+        return 0.5 * y @ self.matrix(s) @ y
+
+
+class Symmetric(AbstractInteraction):
+    """Any symmetric U with zero diagonal (for 0/1 labels the diagonal is part of u): k (k - 1) / 2 parameters."""
+
+    labels: int = eqx.field(static=True)
+
+    @property
+    def k(self):
+        return self.labels
+
+    @property
+    def size(self):
+        return self.labels * (self.labels - 1) // 2
+
+    def matrix(self, s):
+        upper = jnp.zeros((self.labels, self.labels), s.dtype).at[jnp.triu_indices(self.labels, 1)].set(s)
+        return upper + upper.T
+
+
+class Factored(AbstractInteraction):
+    """U(s) = A diag(s) A' of rank r, A learned; with `concave`, -softplus(s) in place of s: U negative semi-definite.
+
+    k = 174 labels have 15,051 pairs, but only 174 r entries of A.
+    """
+
+    factor: Float[Array, "k rank"]
+    concave: bool = eqx.field(static=True)
+
+    def __init__(self, k: int, rank: int | None = None, *, concave: bool = False, key: Key):
+        rank = k if rank is None else rank
+        if not 0 < rank <= k:
+            raise ValueError(f"Factored needs 0 < rank <= k; got rank = {rank}, k = {k}.")
+        # Concave forms cannot start at zero; at this scale they start below 0.01.
+        scale = 0.1 * rank**-0.5 if concave else 1.0
+        self.factor = scale * k**-0.5 * jax.random.normal(key, (k, rank))
+        self.concave = concave
+
+    @property
+    def k(self):
+        return self.factor.shape[-2]
+
+    @property
+    def size(self):
+        return self.factor.shape[-1]
+
+    def matrix(self, s):
+        return (self.factor * self._spectrum(s)) @ self.factor.T
+
+    def form(self, s, y):
+        return 0.5 * jnp.vdot(self._spectrum(s), (y @ self.factor) ** 2)
+
+    def _spectrum(self, s):
+        return -jax.nn.softplus(s) if self.concave else s
+
+
+class LinearQuadratic(AbstractCoupling):
+    """Phi(theta, y) = <u, y> + 1/2 <y, U y>: the Ising model on label sets.
+
+    u is always theta's first k entries. U is theta's rest (the paper's choice), or one matrix that all x share.
+    """
+
+    labels: AbstractSpace
+    interaction: AbstractInteraction
+    shared: Float[Array, " size"] | None
+
+    def __init__(self, interaction: AbstractInteraction, *, shared: bool, space: AbstractSpace | None = None):
+        self.labels = Hypercube(interaction.k) if space is None else space
+        if not isinstance(self.labels, Hypercube | KSubsets | Simplex):
+            raise TypeError(f"LinearQuadratic scores label sets; got {self.labels}. For rankings use Bilinear.")
+        if self.labels.shape != (interaction.k,):
+            raise ValueError(f"The space has {self.labels.k} labels, the interaction {interaction.k}.")
+        self.interaction = interaction
+        self.shared = jnp.zeros(interaction.size) if shared else None
+
+    @property
+    def space(self):
+        return self.labels
+
+    @property
+    def theta_shape(self):
+        return (self.interaction.k + (self.interaction.size if self.shared is None else 0),)
+
+    def parameters(self, theta: Float[Array, " theta"]) -> tuple[Float[Array, " k"], Float[Array, " size"]]:
+        """(u, s): the linear part and the interaction's parameters."""
+        k = self.interaction.k
+        return theta[:k], theta[k:] if self.shared is None else self.shared
+
+    def __call__(self, theta, y):
+        u, s = self.parameters(theta)
+        y = y.astype(u.dtype)
+        return u @ y + self.interaction.form(s, y)
+
+
+class Neural(AbstractCoupling):
+    """Phi(theta, y) = network(theta, phi(y)): any energy. `networks.Paired` makes one of a network of one array."""
+
+    polytope: AbstractPolytope
+    logits: tuple[int, ...] = eqx.field(static=True)
+    network: PyTree
+
+    @property
+    def space(self):
+        return self.polytope.space
+
+    @property
+    def theta_shape(self):
+        return self.logits
+
+    def __call__(self, theta, y):
+        return self.network(theta, self.polytope.encode(y)).reshape(())

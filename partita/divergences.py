@@ -1,0 +1,197 @@
+"""f-divergences: f, the conjugate of its restriction to u >= 0, and what follows from the two.
+
+D_f(p, q) = sum_y q f(p/q). An output's density is p/q = (f+*)'(g - tau). Past a bound c the conjugate continues
+linearly: that is the conjugate of f restricted to density ratios u <= (f+*)'(c), so values and gradients stay finite
+and the loss stays a Fenchel-Young loss.
+"""
+
+import abc
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ._types import Array, Float, Scalar
+
+__all__ = [
+    "KL",
+    "AbstractDivergence",
+    "ChiSquare",
+    "JensenShannon",
+    "ReverseKL",
+    "SquaredHellinger",
+    "Tsallis",
+]
+
+# Unbounded conjugates continue linearly from density ratio e^20; on bounded domains float32 can come within 1e-4.
+LOG_RATIO = 20.0
+MARGIN = 1e-4
+
+
+class AbstractDivergence(eqx.Module):
+    """A strictly convex f with f(1) = 0, through f and its conjugate."""
+
+    bound: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def f(self, u: Scalar) -> Scalar:
+        """f(u), u >= 0."""
+
+    @abc.abstractmethod
+    def conjugate(self, v: Scalar) -> Scalar:
+        """f+*(v) = sup_{u >= 0} u v - f(u), for v up to `bound`."""
+
+    @property
+    def start(self) -> float:
+        """Where tau starts: -f'(1), so that at g = 0 every density is 1."""
+        with jax.ensure_compile_time_eval():
+            return -float(jax.grad(self.f)(1.0))
+
+    def continued(self, v: Scalar) -> Scalar:
+        """f+* up to `bound`, its tangent beyond."""
+        slope = jax.grad(self.conjugate)(jnp.asarray(self.bound, v.dtype))
+        # Two separate clips: a gradient formed as slope - slope + density would lose the density in float32.
+        return self.conjugate(jnp.minimum(v, self.bound)) + slope * jnp.maximum(v - self.bound, 0)
+
+    def density(self, v: Scalar) -> Scalar:
+        """p/q = (f+*)'(v)."""
+        return jax.grad(self.continued)(v)
+
+    def log_density(self, v: Scalar) -> Scalar:
+        """log p/q."""
+        return jnp.log(self.density(v))
+
+    def weighted_conjugate(self, v: Scalar, log_w: Float[Array, ""]) -> Scalar:
+        """w f+*(v) for w = exp(log_w), continued linearly."""
+        return jnp.exp(log_w) * self.continued(v)
+
+
+class KL(AbstractDivergence):
+    """f(u) = u log u - u + 1: the logistic loss. `bound` is on v + log w, the log-ratio of p to the proposal.
+
+    >>> float(KL().weighted_conjugate(jnp.array(300.0), jnp.array(-300.0)))
+    1.0
+    """
+
+    bound: float = eqx.field(static=True, default=LOG_RATIO)
+
+    def __check_init__(self):
+        _check_bound(self)
+
+    def f(self, u):
+        return jax.scipy.special.xlogy(u, u) - u + 1
+
+    def conjugate(self, v):
+        return jnp.expm1(v)
+
+    def density(self, v):
+        return jnp.exp(v)
+
+    def log_density(self, v):
+        return v
+
+    def weighted_conjugate(self, v, log_w):
+        """exp(v + log w) - w, never the product of a tiny w and a huge exp(v)."""
+        return self.continued(v + log_w) - jnp.expm1(log_w)
+
+
+class ChiSquare(AbstractDivergence):
+    """f(u) = (u^2 - 1) / 2: the sparsemax loss. f+*(v) = ([v]_+^2 + 1) / 2 and p/q = [v]_+."""
+
+    bound: float = eqx.field(static=True, default=math.exp(LOG_RATIO))
+
+    def __check_init__(self):
+        _check_bound(self)
+
+    def f(self, u):
+        return (u**2 - 1) / 2
+
+    def conjugate(self, v):
+        return (jnp.maximum(v, 0) ** 2 + 1) / 2
+
+
+class Tsallis(AbstractDivergence):
+    """f(u) = (u^a - 1 - a (u - 1)) / (a (a - 1)): entmax. a -> 1 is KL; a = 2 is ChiSquare with tau moved by one.
+
+    f+*(v) = ([1 + (a - 1) v]_+^{a / (a - 1)} - 1) / a. For a < 1 the domain ends at v = 1 / (1 - a).
+    """
+
+    alpha: float = eqx.field(static=True)
+    bound: float = eqx.field(static=True)
+
+    def __init__(self, alpha: float = 1.5, bound: float | None = None):
+        if not alpha > 0 or alpha == 1:
+            raise ValueError(f"Tsallis needs alpha > 0 and alpha != 1; got {alpha}. For alpha = 1 use KL().")
+        self.alpha = float(alpha)
+        if bound is not None:
+            self.bound = float(bound)
+        elif alpha > 1:
+            self.bound = math.expm1(min((alpha - 1) * LOG_RATIO, 80.0)) / (alpha - 1)
+        else:
+            self.bound = (1 - MARGIN) / (1 - alpha)
+
+    def __check_init__(self):
+        _check_bound(self, math.inf if self.alpha > 1 else 1 / (1 - self.alpha))
+
+    def f(self, u):
+        a = self.alpha
+        return (u**a - 1 - a * (u - 1)) / (a * (a - 1))
+
+    def conjugate(self, v):
+        a = self.alpha
+        s = 1 + (a - 1) * v
+        # The power is taken of a positive number only, so that its gradient exists where s <= 0.
+        power = jnp.where(s > 0, jnp.where(s > 0, s, 1) ** (a / (a - 1)), 0)
+        return (power - 1) / a
+
+
+class JensenShannon(AbstractDivergence):
+    """f(u) = u log u - (u + 1) log((u + 1) / 2), f+*(v) = -log(2 - e^v), v < log 2."""
+
+    bound: float = eqx.field(static=True, default=math.log(2) - MARGIN)
+
+    def __check_init__(self):
+        _check_bound(self, math.log(2))
+
+    def f(self, u):
+        return jax.scipy.special.xlogy(u, u) - (u + 1) * jnp.log((u + 1) / 2)
+
+    def conjugate(self, v):
+        return -jnp.log1p(-jnp.expm1(v))
+
+
+class SquaredHellinger(AbstractDivergence):
+    """f(u) = (sqrt(u) - 1)^2, f+*(v) = v / (1 - v), v < 1."""
+
+    bound: float = eqx.field(static=True, default=1 - MARGIN)
+
+    def __check_init__(self):
+        _check_bound(self, 1)
+
+    def f(self, u):
+        return (jnp.sqrt(u) - 1) ** 2
+
+    def conjugate(self, v):
+        return v / (1 - v)
+
+
+class ReverseKL(AbstractDivergence):
+    """f(u) = u - 1 - log u, f+*(v) = -log(1 - v), v < 1."""
+
+    bound: float = eqx.field(static=True, default=1 - MARGIN)
+
+    def __check_init__(self):
+        _check_bound(self, 1)
+
+    def f(self, u):
+        return u - 1 - jnp.log(u)
+
+    def conjugate(self, v):
+        return -jnp.log1p(-v)
+
+
+def _check_bound(divergence: AbstractDivergence, supremum: float = math.inf) -> None:
+    name, c, low = type(divergence).__name__, divergence.bound, -divergence.start
+    if not low < c < supremum:
+        raise ValueError(f"{name} needs a bound c with f'(1) = {low:.3g} < c < {supremum:.3g}; got c = {c}.")

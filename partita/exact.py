@@ -1,0 +1,392 @@
+"""Exact normalizers, marginals, samples and modes, by closed form, dynamic program or enumeration.
+
+Everything here follows from one quantity, the f-softmax of the scores tilted by a linear term,
+
+    softmax(tilt) = max_p <g + tilt, p> - D_f(p, q),        tilt(y) = <tilt, indicators(y)>.
+
+For KL its value at 0 is the log-partition log E_q[exp g]; for every f its gradient at 0 is the marginals. Which method
+serves is chosen by type in `method`; what none can serve is refused with `TooLargeError`.
+"""
+
+import abc
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._types import Array, Float, Int, Key, Row, Scalar
+from .couplings import AbstractCoupling, Bilinear
+from .divergences import KL, AbstractDivergence
+from .measures import AbstractMeasure, AbstractSequentialMeasure, ProductBernoulli, Uniform
+from .model import EBM
+from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
+from .spaces import TooLargeError
+
+__all__ = [
+    "AbstractMethod",
+    "ElementarySymmetric",
+    "Enumeration",
+    "SubsetDP",
+    "Unary",
+    "log_partition",
+    "log_prob",
+    "marginals",
+    "method",
+    "mode",
+    "sample",
+    "softmax",
+]
+
+MAX_STATES = 2**20
+MAX_RANKED = 16
+CHUNK = 4096
+BISECTIONS = 60
+NOTHING = -1e30
+
+
+class AbstractMethod(eqx.Module):
+    """Exact answers for one row: logits theta and a reference q."""
+
+    coupling: eqx.AbstractVar[AbstractCoupling]
+
+    @abc.abstractmethod
+    def softmax(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tilt: Float[Array, " *stat"]) -> Scalar:
+        """max_p <g + tilt, p> - D_f(p, q)."""
+
+    @abc.abstractmethod
+    def sample(
+        self, theta: Float[Array, " *theta"], q: AbstractMeasure, num: int, *, key: Key
+    ) -> Int[Array, " num *shape"]:
+        """Independent draws from p."""
+
+    @abc.abstractmethod
+    def mode(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Int[Array, " *shape"]:
+        """A most probable y."""
+
+    def log_partition(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Scalar:
+        """The tau with which p sums to one."""
+        return self.softmax(theta, q, self.no_tilt(theta))
+
+    def marginals(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Float[Array, " *stat"]:
+        """E_p[indicators(y)]: the gradient of the softmax in the tilt."""
+        return jax.grad(self.softmax, argnums=2)(theta, q, self.no_tilt(theta))
+
+    def no_tilt(self, theta: Float[Array, " *theta"]) -> Float[Array, " *stat"]:
+        space = self.coupling.space
+        stat = jax.eval_shape(space.indicators, jax.ShapeDtypeStruct(space.shape, jnp.arange(1).dtype))
+        return jnp.zeros(stat.shape, theta.dtype)
+
+
+class Unary(AbstractMethod):
+    """Label sets scored by <theta, y>: independent labels, LSE = sum_j softplus."""
+
+    coupling: Bilinear
+
+    def softmax(self, theta, q, tilt):
+        logits, constant = self._logits(theta + tilt, q)
+        return jnp.sum(jax.nn.softplus(logits)) + constant
+
+    def sample(self, theta, q, num, *, key):
+        return ProductBernoulli(self._logits(theta, q)[0]).sample(num, key=key)
+
+    def mode(self, theta, q):
+        return self.coupling.polytope.argmax(self._logits(theta, q)[0])
+
+    def _logits(self, theta, q):
+        """theta with q's own logits, and the constant that makes q a probability."""
+        if isinstance(q, Uniform):
+            return theta, -q.space.log_size
+        return theta + q.logits, -jnp.sum(jax.nn.softplus(q.logits))
+
+
+class ElementarySymmetric(AbstractMethod):
+    """Sets of m labels scored by <theta, y>: the m-th elementary symmetric polynomial of exp(theta), in k m steps."""
+
+    coupling: Bilinear
+
+    def softmax(self, theta, q, tilt):
+        return self._log_sums(theta + tilt)[-1, -1] - q.space.log_size
+
+    def sample(self, theta, q, num, *, key):
+        sums = self._log_sums(theta)
+        noise = jax.random.uniform(key, (num, theta.shape[0]), theta.dtype)
+
+        def decide(left, label):
+            # P(y_j = 1 | `left` labels to choose among 0..j)
+            take_all = theta[label] + sums[label, left - 1] - sums[label + 1, left]
+            take = (left > 0) & (jnp.log(noise[:, label]) < take_all)
+            return left - take, take
+
+        start = jnp.full(num, self.coupling.polytope.m)
+        chosen = jax.lax.scan(decide, start, jnp.arange(theta.shape[0]), reverse=True)[1]
+        return chosen.T.astype(int)
+
+    def mode(self, theta, q):
+        return self.coupling.polytope.argmax(theta)
+
+    def _log_sums(self, theta):
+        """Entry (j, r): log of the sum of exp over the sets of r of the first j labels."""
+        # NOTHING, not -inf: the gradient of logaddexp(-inf, -inf) is nan.
+        empty = jnp.where(jnp.arange(self.coupling.polytope.m + 1) == 0, 0, NOTHING).astype(theta.dtype)
+
+        def add(sums, score):
+            longer = jnp.concatenate([jnp.full(1, NOTHING, theta.dtype), sums[:-1] + score])
+            sums = jnp.logaddexp(sums, longer)
+            return sums, sums
+
+        return jnp.concatenate([empty[None], jax.lax.scan(add, empty, theta)[1]])
+
+
+class SubsetDP(AbstractMethod):
+    """Rankings scored by sum_j theta[j, y_j]: a permanent, by a sum over the sets S of labels placed so far.
+
+    a(S) = log sum_{j in S} exp(a(S - j) + theta[j, |S| - 1] + log q(j | S - j)): one layer per rank, k 2^(k-1) terms.
+    The permutahedron is the case theta[j, p] = theta_j w(p).
+    """
+
+    coupling: Bilinear
+
+    def softmax(self, theta, q, tilt):
+        return self._layers(self._scores(theta) + tilt, q, jax.nn.logsumexp)[-1][0]
+
+    def sample(self, theta, q, num, *, key):
+        scores = self._scores(theta)
+        sums = jnp.concatenate(self._layers(scores, q, jax.nn.logsumexp))
+        noise = jax.random.gumbel(key, (num, *scores.shape), theta.dtype)
+        return jax.vmap(lambda z: self._unwind(scores, q, sums, z))(noise)
+
+    def mode(self, theta, q):
+        scores = self._scores(theta)
+        sums = jnp.concatenate(self._layers(scores, q, jnp.max))
+        return self._unwind(scores, q, sums, jnp.zeros_like(scores))
+
+    def _scores(self, theta):
+        polytope = self.coupling.polytope
+        if isinstance(polytope, Birkhoff):
+            return theta
+        return theta[:, None] * polytope.encode(jnp.arange(polytope.k)).astype(theta.dtype)
+
+    def _layers(self, scores, q, reduce):
+        """a(S) for the sets of 0, 1, ..., k labels, each layer in increasing order of the bit mask of S."""
+        layers = [jnp.zeros(1, scores.dtype)]
+        for p, (masks, before, label) in enumerate(_subsets(scores.shape[0])):
+            choice = self._log_choice(q, masks)[before, label]
+            layers.append(reduce(layers[-1][before] + scores[:, p][label] + choice, axis=-1))
+        return layers
+
+    def _log_choice(self, q, masks):
+        k = q.space.k
+        if isinstance(q, Uniform):
+            # The same number for every set of one size: no need to ask for each.
+            size = int(masks[0]).bit_count()
+            return jnp.full((len(masks), k), -math.log(k - size))
+        return jax.vmap(q.log_choice)(jnp.asarray(masks[:, None] >> np.arange(k) & 1, bool))
+
+    def _unwind(self, scores, q, sums, noise):
+        """From the full set back to the empty one, giving each rank to the label with the largest noisy term."""
+        k = scores.shape[0]
+        labels = jnp.arange(k)
+        place = jnp.asarray(_places(k))
+
+        def last(mask, p):
+            before = mask ^ (1 << labels)
+            term = sums[place[before]] + scores[:, p] + noise[:, p]
+            if not isinstance(q, Uniform):
+                placed = before[:, None] >> labels & 1 == 1
+                term = term + jnp.diagonal(jax.vmap(q.log_choice)(placed))
+            label = jnp.argmax(jnp.where(mask >> labels & 1 == 1, term, -jnp.inf))
+            return mask ^ (1 << label), label
+
+        _, order = jax.lax.scan(last, jnp.asarray(2**k - 1), jnp.arange(k), reverse=True)
+        return jnp.argsort(order)
+
+
+@functools.lru_cache(maxsize=8)
+def _subsets(k: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Per rank p: the sets of p labels as masks; and for each set S of p + 1 labels, where S - j is among them, and j."""
+    masks = np.arange(2**k)
+    size = np.bitwise_count(masks)
+    layers = [masks[size == p] for p in range(k + 1)]
+    tables = []
+    for before, after in zip(layers[:-1], layers[1:], strict=True):
+        label = np.nonzero(after[:, None] >> np.arange(k) & 1)[1].reshape(len(after), -1)
+        position = np.searchsorted(before, after[:, None] ^ (1 << label))
+        tables.append((before, position.astype(np.int32), label.astype(np.int32)))
+    return tables
+
+
+@functools.lru_cache(maxsize=8)
+def _places(k: int) -> np.ndarray:
+    """Where each mask stands when the layers are put one after the other."""
+    order = np.argsort(np.bitwise_count(np.arange(2**k)), kind="stable")
+    return np.argsort(order).astype(np.int32)
+
+
+class Enumeration(AbstractMethod):
+    """Any coupling, any q, any f, by going through all of Y in chunks: memory is one chunk per row, never all of Y."""
+
+    coupling: AbstractCoupling
+    f: AbstractDivergence
+
+    def softmax(self, theta, q, tilt):
+        if isinstance(self.f, KL):
+            return jax.nn.logsumexp(self._map(lambda log_q, g: jax.nn.logsumexp(log_q + g), theta, q, tilt))
+        tau = jax.lax.stop_gradient(self._multiplier(theta, q, tilt))
+        conjugate = jax.vmap(self.f.weighted_conjugate)
+        return tau + self._map(lambda log_q, g: jnp.sum(conjugate(g - tau, log_q)), theta, q, tilt).sum()
+
+    def log_partition(self, theta, q):
+        if isinstance(self.f, KL):
+            return super().log_partition(theta, q)
+        tilt = self.no_tilt(theta)
+        tau = jax.lax.stop_gradient(self._multiplier(theta, q, tilt))
+        # One Newton step: it polishes the root, and its gradient is that of the implicit function.
+        mass, slope = jax.value_and_grad(lambda t: self._mass(theta, q, tilt, t))(tau)
+        return tau - (mass - 1) / jax.lax.stop_gradient(jnp.minimum(slope, -jnp.finfo(tau.dtype).tiny))
+
+    def sample(self, theta, q, num, *, key):
+        chunk_key, element_key = jax.random.split(key)
+        log_p = self._log_p(theta, q)
+        tilt = self.no_tilt(theta)
+        chunks = self._map(lambda log_q, g: jax.nn.logsumexp(log_p(log_q, g)), theta, q, tilt)
+        chosen = jax.random.categorical(chunk_key, chunks, shape=(num,))
+
+        def within(chunk_and_key):
+            chunk, key = chunk_and_key
+            i, log_q, g = self._chunk(chunk, theta, q, tilt)
+            return self.coupling.space.element(i[jax.random.categorical(key, log_p(log_q, g))])
+
+        return jax.lax.map(within, (chosen, jax.random.split(element_key, num)))
+
+    def mode(self, theta, q):
+        # Densities increase with g, so under a uniform q the mode is the largest g, without ties at 0 or at the bound.
+        log_p = (lambda log_q, g: log_q + g) if isinstance(q, Uniform) else self._log_p(theta, q)
+
+        def best(c):
+            i, log_q, g = self._chunk(c, theta, q, self.no_tilt(theta))
+            value = log_p(log_q, g)
+            return value.max(), i[jnp.argmax(value)]
+
+        values, indices = jax.lax.map(best, jnp.arange(self._num_chunks))
+        return self.coupling.space.element(indices[jnp.argmax(values)])
+
+    @property
+    def _num_chunks(self):
+        return -(-self.coupling.space.size // CHUNK)
+
+    def _chunk(self, c, theta, q, tilt):
+        """Indices, log q and tilted scores of the c-th chunk; past the end of Y log q is -inf."""
+        space = self.coupling.space
+        i = c * CHUNK + jnp.arange(min(CHUNK, space.size))
+        y = jax.vmap(space.element)(jnp.minimum(i, space.size - 1))
+        log_q = jnp.where(i < space.size, jax.vmap(q.log_prob)(y), -jnp.inf)
+        g = jax.vmap(lambda y: self.coupling(theta, y) + jnp.vdot(tilt, space.indicators(y).astype(tilt.dtype)))(y)
+        return i, log_q, g
+
+    def _map(self, fn, theta, q, tilt):
+        """fn(log q, g) of every chunk; rematerialized, so that a gradient keeps no chunk in memory."""
+
+        @jax.checkpoint
+        def one(c):
+            _, log_q, g = self._chunk(c, theta, q, tilt)
+            return fn(log_q, g)
+
+        return jax.lax.map(one, jnp.arange(self._num_chunks))
+
+    def _mass(self, theta, q, tilt, tau):
+        density = jax.vmap(self.f.density)
+        return self._map(lambda log_q, g: jnp.sum(jnp.exp(log_q) * density(g - tau)), theta, q, tilt).sum()
+
+    def _multiplier(self, theta, q, tilt):
+        """The root of mass(tau) = 1, by bisection: mass is at least 1 at min g - f'(1) and at most 1 at max g - f'(1)."""
+        low = self._map(lambda log_q, g: jnp.min(g), theta, q, tilt).min() + self.f.start
+        high = self._map(lambda log_q, g: jnp.max(g), theta, q, tilt).max() + self.f.start
+
+        def halve(bracket):
+            low, high, i = bracket
+            middle = (low + high) / 2
+            heavy = self._mass(theta, q, tilt, middle) > 1
+            return jnp.where(heavy, middle, low), jnp.where(heavy, high, middle), i + 1
+
+        def wide(bracket):
+            low, high, i = bracket
+            middle = (low + high) / 2
+            return (low < middle) & (middle < high) & (i < BISECTIONS)
+
+        low, high, _ = jax.lax.while_loop(wide, halve, (low, high, 0))
+        return (low + high) / 2
+
+    def _log_p(self, theta, q):
+        """(log q, g) -> log p up to a constant."""
+        if isinstance(self.f, KL):
+            return lambda log_q, g: log_q + g
+        tau = self.log_partition(theta, q)
+        return lambda log_q, g: log_q + jax.vmap(self.f.log_density)(g - tau)
+
+
+# (polytope of a bilinear coupling, reference measures) -> method, for KL. Everything else is enumerated.
+_BILINEAR = (
+    (Cube, (Uniform, ProductBernoulli), Unary),
+    (Hypersimplex, (Uniform,), ElementarySymmetric),
+    ((Permutahedron, Birkhoff), (AbstractSequentialMeasure,), SubsetDP),
+)
+
+
+def method(model: EBM) -> AbstractMethod:
+    """The exact method for a model, or a `TooLargeError` that names the limit and the alternatives."""
+    coupling, q, f = model.g.coupling, model.q, model.f
+    if isinstance(coupling, Bilinear) and isinstance(f, KL):
+        for polytope, measures, serving in _BILINEAR:
+            if isinstance(coupling.polytope, polytope) and isinstance(q, measures):
+                if serving is SubsetDP and coupling.space.k > MAX_RANKED:
+                    raise _too_large(model, f"the subset program reaches k = {MAX_RANKED} ranked labels")
+                return serving(coupling)
+    if coupling.space.size > MAX_STATES:
+        raise _too_large(model, f"enumeration reaches {MAX_STATES:,} outputs")
+    return Enumeration(coupling, f)
+
+
+def log_partition(model: EBM, row: Row) -> Scalar:
+    """The tau that makes p(.|x) sum to one: log E_q[exp g] for KL, the multiplier for other f."""
+    return method(model).log_partition(row.theta, row.q)
+
+
+def softmax(model: EBM, row: Row) -> Scalar:
+    """max_p <g, p> - D_f(p, q); for KL the same as `log_partition`."""
+    serving = method(model)
+    return serving.softmax(row.theta, row.q, serving.no_tilt(row.theta))
+
+
+def marginals(model: EBM, row: Row) -> Float[Array, " *stat"]:
+    """E_p[indicators(y)]: label probabilities for sets, the matrix P[label j has rank p] for rankings."""
+    return method(model).marginals(row.theta, row.q)
+
+
+def log_prob(model: EBM, row: Row, y: Int[Array, " *y"]) -> Scalar:
+    """log p(y|x), normalized exactly."""
+    return model.log_prob(row, y, log_partition(model, row))
+
+
+def sample(model: EBM, row: Row, num: int, *, key: Key) -> Int[Array, " num *y"]:
+    """Exact draws from p(.|x)."""
+    return method(model).sample(row.theta, row.q, num, key=key)
+
+
+def mode(model: EBM, row: Row) -> Int[Array, " *y"]:
+    """A most probable y. Under a uniform q a bilinear coupling needs only its polytope's argmax, at any size."""
+    if isinstance(model.g.coupling, Bilinear) and isinstance(row.q, Uniform):
+        return model.g.coupling.polytope.argmax(row.theta)
+    return method(model).mode(row.theta, row.q)
+
+
+def _too_large(model: EBM, limit: str) -> TooLargeError:
+    coupling, f = type(model.g.coupling).__name__, type(model.f).__name__
+    size = model.space.size
+    count = f"{size:,}" if size < 10**9 else f"about 10^{math.log10(size):.0f}"
+    return TooLargeError(
+        f"{model.space} has {count} outputs; for a {coupling} coupling under {f}, {limit}. "
+        "Train with objectives.MinMin and ask for the learned log-partition (method='learned')."
+    )

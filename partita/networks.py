@@ -1,0 +1,162 @@
+"""Bodies of h and tau: Linear, MLP, ResNet, ICNN.
+
+Fields are arrays and numbers only, so that every network can be pickled. Output layers start at zero, so that g = 0 and
+tau is at its start when training begins. Any other callable pytree from x to an array of the right shape serves as well.
+"""
+
+import abc
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ._types import Array, Float, Key
+
+__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Paired", "ResNet"]
+
+Shape = int | tuple[int, ...]
+
+
+class Affine(eqx.Module):
+    """x -> W x + b; W from a normal of variance gain / fan-in, or zero."""
+
+    weight: Float[Array, "out in"]
+    bias: Float[Array, " out"]
+
+    def __init__(self, fan_in: int, fan_out: int, gain: float = 2.0, *, key: Key):
+        self.weight = math.sqrt(gain / fan_in) * jax.random.normal(key, (fan_out, fan_in))
+        self.bias = jnp.zeros(fan_out)
+
+    def __call__(self, x):
+        return self.weight @ x + self.bias
+
+
+class AbstractNetwork(eqx.Module):
+    """A map from a vector (arrays are flattened) to an array of shape `out_shape`."""
+
+    out_shape: eqx.AbstractVar[tuple[int, ...]]
+
+    @abc.abstractmethod
+    def __call__(self, x: Float[Array, " *features"]) -> Float[Array, " *out"]:
+        """The output for one x."""
+
+
+class Linear(AbstractNetwork):
+    """x -> W x + b."""
+
+    layer: Affine
+    out_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, in_size: int, out_shape: Shape, *, zero: bool = True, key: Key):
+        self.out_shape = _shape(out_shape)
+        self.layer = _output(in_size, self.out_shape, zero, key)
+
+    def __call__(self, x):
+        return self.layer(x.ravel()).reshape(self.out_shape)
+
+
+class MLP(AbstractNetwork):
+    """`depth` hidden ReLU layers of `width` units, then an affine layer."""
+
+    hidden: tuple[Affine, ...]
+    output: Affine
+    out_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self, in_size: int, out_shape: Shape, *, width: int = 128, depth: int = 1, zero: bool = True, key: Key
+    ):
+        _check_sizes(in_size=in_size, width=width, depth=depth)
+        self.out_shape = _shape(out_shape)
+        *keys, out_key = jax.random.split(key, depth + 1)
+        sizes = [in_size] + [width] * depth
+        self.hidden = tuple(Affine(a, b, key=k) for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True))
+        self.output = _output(width, self.out_shape, zero, out_key)
+
+    def __call__(self, x):
+        z = x.ravel()
+        for layer in self.hidden:
+            z = jax.nn.relu(layer(z))
+        return self.output(z).reshape(self.out_shape)
+
+
+class ResNet(AbstractNetwork):
+    """An affine layer to `width` units, `depth` blocks z + B relu(A relu(z)), then an affine layer."""
+
+    enter: Affine
+    blocks: tuple[tuple[Affine, Affine], ...]
+    output: Affine
+    out_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self, in_size: int, out_shape: Shape, *, width: int = 128, depth: int = 2, zero: bool = True, key: Key
+    ):
+        _check_sizes(in_size=in_size, width=width, depth=depth)
+        self.out_shape = _shape(out_shape)
+        in_key, out_key, *keys = jax.random.split(key, 2 * depth + 2)
+        self.enter = Affine(in_size, width, 1.0, key=in_key)
+        # Gains of 1 / depth keep the variance at the output independent of the depth.
+        pairs = zip(keys[::2], keys[1::2], strict=True)
+        self.blocks = tuple((Affine(width, width, key=a), Affine(width, width, 1 / depth, key=b)) for a, b in pairs)
+        self.output = _output(width, self.out_shape, zero, out_key)
+
+    def __call__(self, x):
+        z = self.enter(x.ravel())
+        for first, second in self.blocks:
+            z = z + second(jax.nn.relu(first(jax.nn.relu(z))))
+        return self.output(jax.nn.relu(z)).reshape(self.out_shape)
+
+
+class ICNN(AbstractNetwork):
+    """A scalar network convex in its input: z' = relu(S^2 z + A x + b), with the entries of S squared.
+
+    Its output weights on z must be positive and so cannot start at zero with a gradient; they start at 1e-3 / width.
+    """
+
+    enter: Affine
+    skips: tuple[Affine, ...]
+    roots: tuple[Float[Array, "out in"], ...]
+    out_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, in_size: int, *, width: int = 128, depth: int = 2, zero: bool = True, key: Key):
+        _check_sizes(in_size=in_size, width=width, depth=depth)
+        self.out_shape = ()
+        in_key, out_key, *keys = jax.random.split(key, 2 * depth)
+        self.enter = Affine(in_size, width, key=in_key)
+        hidden = tuple(Affine(in_size, width, 1.0, key=k) for k in keys[::2])
+        self.skips = (*hidden, _output(in_size, (), zero, out_key))
+        # Squares of normals of this scale average to 1 / width: z keeps its size.
+        inner = tuple(jax.random.normal(k, (width, width)) / math.sqrt(width) for k in keys[1::2])
+        scale = 1e-3 if zero else 1.0
+        self.roots = (*inner, jnp.full((1, width), math.sqrt(scale / width)))
+
+    def __call__(self, x):
+        x = x.ravel()
+        z = jax.nn.relu(self.enter(x))
+        for root, skip in zip(self.roots[:-1], self.skips[:-1], strict=True):
+            z = jax.nn.relu(root**2 @ z + skip(x))
+        return (self.roots[-1] ** 2 @ z + self.skips[-1](x)).reshape(())
+
+
+class Paired(eqx.Module):
+    """A network of two arrays, for `couplings.Neural`: body(concatenate(theta, y))."""
+
+    body: AbstractNetwork
+
+    def __call__(self, theta, y):
+        return self.body(jnp.concatenate([theta.ravel(), y.ravel()]))
+
+
+def _output(fan_in: int, out_shape: tuple[int, ...], zero: bool, key: Key) -> Affine:
+    _check_sizes(in_size=fan_in)
+    return Affine(fan_in, math.prod(out_shape), 0.0 if zero else 1.0, key=key)
+
+
+def _shape(out_shape: Shape) -> tuple[int, ...]:
+    return (out_shape,) if isinstance(out_shape, int) else tuple(out_shape)
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1; got {size}.")

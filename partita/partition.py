@@ -1,0 +1,65 @@
+"""tau: the learned log-partition (for f other than KL, the multiplier of the constraint that p sums to one).
+
+tau starts at -f'(1), where every density is 1, and it is never penalized.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ._types import Array, Float, PyTree, Row, Scalar
+from .divergences import KL, AbstractDivergence
+
+__all__ = ["AbstractTau", "Network", "Table", "UnseenRowError"]
+
+
+class UnseenRowError(ValueError):
+    """A table of one tau per training row was asked about another x."""
+
+
+class AbstractTau(eqx.Module):
+    """tau(x), through a row (x, theta, index, q)."""
+
+    @abc.abstractmethod
+    def __call__(self, row: Row) -> Scalar:
+        """tau of one row."""
+
+
+class Table(AbstractTau):
+    """The paper's "constant": tau(x_i) = v_i, one free number per training row, and no value on any other x."""
+
+    values: Float[Array, " n"]
+
+    def __init__(self, n: int, f: AbstractDivergence | None = None):
+        if n < 1:
+            raise ValueError(f"Table needs the number of training rows, at least 1; got {n}.")
+        self.values = jnp.full(n, _start(f))
+
+    def __call__(self, row):
+        if row.index is None:
+            raise UnseenRowError(
+                "This tau is a partition.Table: one number per training row, with no value on other x. Pass `index` "
+                "for training rows, use an exact method where one exists, or train with partition.Network."
+            )
+        return self.values[row.index]
+
+
+class Network(AbstractTau):
+    """tau = start + body(x), the paper's; or start + body(theta) with `of_logits`: LSE depends on x through theta only."""
+
+    body: PyTree
+    start: float = eqx.field(static=True)
+    of_logits: bool = eqx.field(static=True)
+
+    def __init__(self, body: PyTree, f: AbstractDivergence | None = None, *, of_logits: bool = False):
+        self.body = body
+        self.start = _start(f)
+        self.of_logits = of_logits
+
+    def __call__(self, row):
+        return self.start + self.body(row.theta if self.of_logits else row.x).reshape(())
+
+
+def _start(f: AbstractDivergence | None) -> float:
+    return (KL() if f is None else f).start

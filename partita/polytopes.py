@@ -1,0 +1,231 @@
+"""Polytopes C = conv(phi(Y)): how an output is written as a vector, and linear argmax and projection over the hull."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from ._types import Array, Bool, Float, Int, Scalar
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, Simplex
+
+__all__ = ["AbstractPolytope", "Birkhoff", "Cube", "Hypersimplex", "Permutahedron", "ProbabilitySimplex"]
+
+
+class AbstractPolytope(eqx.Module):
+    """The convex hull of an encoding phi of a space Y."""
+
+    @property
+    @abc.abstractmethod
+    def space(self) -> AbstractSpace:
+        """Y."""
+
+    @abc.abstractmethod
+    def encode(self, y: Int[Array, " *y"]) -> Float[Array, " *shape"]:
+        """phi(y), a vertex."""
+
+    @abc.abstractmethod
+    def argmax(self, theta: Float[Array, " *shape"]) -> Int[Array, " *y"]:
+        """The y in Y with the largest <theta, phi(y)>."""
+
+    @abc.abstractmethod
+    def project(self, theta: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+        """The point of C nearest to theta."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of phi(y), and of theta."""
+        return self.space.shape
+
+    def score(self, theta: Float[Array, " *shape"], y: Int[Array, " *y"]) -> Scalar:
+        """<theta, phi(y)>."""
+        return jnp.vdot(theta, self.encode(y).astype(theta.dtype))
+
+
+class Cube(AbstractPolytope):
+    """[0, 1]^k, the hull of the label sets."""
+
+    k: int = eqx.field(static=True)
+
+    @property
+    def space(self):
+        return Hypercube(self.k)
+
+    def encode(self, y):
+        return y.astype(float)
+
+    def argmax(self, theta):
+        return (theta >= 0).astype(int)
+
+    def project(self, theta):
+        return jnp.clip(theta, 0, 1)
+
+
+class ProbabilitySimplex(AbstractPolytope):
+    """{mu >= 0, sum mu = 1}, the hull of the one-hot vectors."""
+
+    k: int = eqx.field(static=True)
+
+    @property
+    def space(self):
+        return Simplex(self.k)
+
+    def encode(self, y):
+        return y.astype(float)
+
+    def argmax(self, theta):
+        return self.space.element(jnp.argmax(theta))
+
+    def project(self, theta):
+        return optax.projections.projection_simplex(theta)
+
+
+class Hypersimplex(AbstractPolytope):
+    """{0 <= mu <= 1, sum mu = m}, the hull of the sets of m labels."""
+
+    k: int = eqx.field(static=True)
+    m: int = eqx.field(static=True)
+
+    @property
+    def space(self):
+        return KSubsets(self.k, self.m)
+
+    def encode(self, y):
+        return y.astype(float)
+
+    def argmax(self, theta):
+        return (_ranks(theta) < self.m).astype(int)
+
+    def project(self, theta):
+        # mu = clip(theta - t, 0, 1); its sum falls piecewise linearly in t, with kinks at theta and theta - 1.
+        kinks = jnp.sort(jnp.concatenate([theta, theta - 1]))
+        sums = jax.vmap(lambda t: jnp.clip(theta - t, 0, 1).sum())(kinks)
+        t = jnp.interp(self.m, sums[::-1], kinks[::-1])
+        return jnp.clip(theta - t, 0, 1)
+
+
+class Permutahedron(AbstractPolytope):
+    """The hull of the vectors w(y_1), ..., w(y_k), with w(p) falling from 1 at rank 0 to -1 at rank k - 1.
+
+    A large theta_j means that label j is preferred.
+    """
+
+    k: int = eqx.field(static=True)
+
+    @property
+    def space(self):
+        return Permutations(self.k)
+
+    def encode(self, y):
+        return 1 - 2 * y / (self.k - 1)
+
+    def argmax(self, theta):
+        return _ranks(theta)
+
+    def project(self, theta):
+        order = jnp.argsort(-theta)
+        theta_sorted = theta[order]
+        excess = isotonic_decreasing(theta_sorted - self.encode(jnp.arange(self.k)))
+        return jnp.zeros_like(theta).at[order].set(theta_sorted - excess)
+
+
+class Birkhoff(AbstractPolytope):
+    """The doubly stochastic matrices; phi(y) has a 1 at (j, y_j) for every label j."""
+
+    k: int = eqx.field(static=True)
+
+    @property
+    def space(self):
+        return Permutations(self.k)
+
+    @property
+    def shape(self):
+        return (self.k, self.k)
+
+    def encode(self, y):
+        return self.space.indicators(y)
+
+    def argmax(self, theta):
+        labels, ranks = optax.assignment.hungarian_algorithm(-theta)
+        return jnp.zeros(self.k, int).at[labels].set(ranks)
+
+    def project(self, theta):
+        return _project_birkhoff(theta)
+
+    def score(self, theta, y):
+        """sum_j theta[j, y_j], by a gather."""
+        return jnp.take_along_axis(theta, y[:, None], axis=1).sum()
+
+
+def isotonic_decreasing(s: Float[Array, " k"]) -> Float[Array, " k"]:
+    """Least-squares fit of s by a non-increasing vector: v_i = min_{a <= i} max_{b >= i} mean(s_a, ..., s_b).
+
+    >>> isotonic_decreasing(jnp.array([3.0, 1.0, 2.0])).tolist()
+    [3.0, 1.5, 1.5]
+    """
+    k = s.shape[0]
+    a, b = jnp.arange(k)[:, None], jnp.arange(k)[None, :]
+    # Running sums of the centered s: less cancellation in float32.
+    center = s.mean()
+    total = jnp.concatenate([jnp.zeros(1, s.dtype), jnp.cumsum(s - center)])
+    mean = (total[b + 1] - total[a]) / jnp.maximum(b - a + 1, 1)
+    best_b = jax.lax.cummax(jnp.where(b >= a, mean, -jnp.inf), axis=1, reverse=True)
+    return jnp.min(jnp.where(a <= b, best_b, jnp.inf), axis=0) + center
+
+
+def _ranks(theta: Float[Array, " k"]) -> Int[Array, " k"]:
+    """Rank of each entry, 0 for the largest; ties go to the first."""
+    return jnp.argsort(jnp.argsort(-theta))
+
+
+MAX_NEWTON = 100
+MAX_HALVINGS = 30
+
+
+def _project_birkhoff(theta: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """Semismooth Newton on the dual: mu = [theta - a 1' - 1 b']_+ with row and column sums one.
+
+    The dual 1/2 |mu|^2 + sum a + sum b is smooth and piecewise quadratic, so Newton ends after finitely many steps,
+    where Dykstra's alternation only converges linearly. Its Hessian is singular along (1, -1), hence the ridge.
+    """
+    k = theta.shape[0]
+    dtype = theta.dtype
+    tolerance = 4 * k * jnp.finfo(dtype).eps * jnp.maximum(1, jnp.abs(theta).max())
+
+    def primal(ab):
+        return jnp.maximum(theta - ab[:k, None] - ab[None, k:], 0)
+
+    def dual(ab):
+        return 0.5 * jnp.sum(primal(ab) ** 2) + ab.sum()
+
+    def residual(ab):
+        mu = primal(ab)
+        return jnp.concatenate([mu.sum(1), mu.sum(0)]) - 1
+
+    def newton(carry):
+        ab, i, _ = carry
+        r = residual(ab)
+        m = (primal(ab) > 0).astype(dtype)
+        hessian = jnp.block([[jnp.diag(m.sum(1)), m], [m.T, jnp.diag(m.sum(0))]])
+        ridge = 1e-4 * jnp.minimum(1, jnp.linalg.norm(r)) + 1e-6
+        d = jnp.linalg.solve(hessian + ridge * jnp.eye(2 * k, dtype=dtype), r)
+        slope = -r @ d
+
+        def too_long(line):
+            t, j = line
+            return (dual(ab + t * d) > dual(ab) + 1e-4 * t * slope + tolerance) & (j < MAX_HALVINGS)
+
+        t, _ = jax.lax.while_loop(too_long, lambda line: (line[0] / 2, line[1] + 1), (jnp.ones((), dtype), 0))
+        ab = ab + t * d
+        return ab, i + 1, jnp.abs(residual(ab)).max()
+
+    def unfinished(carry) -> Bool[Array, ""]:
+        return (carry[1] < MAX_NEWTON) & (carry[2] > tolerance)
+
+    # Start: each row made to sum to one by its own simplex projection.
+    rows = jax.vmap(optax.projections.projection_simplex)(theta)
+    a = jnp.max(jnp.where(rows > 0, theta - rows, -jnp.inf), axis=1)
+    start = jnp.concatenate([a, jnp.zeros(k, dtype)])
+    ab, _, _ = jax.lax.while_loop(unfinished, newton, (start, 0, jnp.asarray(jnp.inf, dtype)))
+    return primal(ab)

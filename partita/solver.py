@@ -1,0 +1,287 @@
+"""Training: init, step and fit. One compiled program runs a chunk of steps; everything else happens between chunks.
+
+Learning rates and penalty are traced numbers, so a new value does not recompile, and a grid of them is a `vmap`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
+from .batches import AbstractSource, Chunk, Rows
+from .energy import Energy
+from .model import EBM
+from .objectives import AbstractObjective
+
+__all__ = ["HeldOut", "History", "Progress", "Solution", "Solver", "State", "fit"]
+
+
+class State(eqx.Module):
+    """Everything a run needs to go on. `model` is the current one, `good` the last whose loss was seen to be finite."""
+
+    model: EBM
+    good: EBM
+    optimizer: PyTree
+    objective: PyTree
+    step: Int[Array, ""]
+    failed: Bool[Array, ""]
+    key: Key
+
+
+class Solver(eqx.Module):
+    """An objective and how to minimize it.
+
+    `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...). `schedule` maps the
+    step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and the shared
+    parameters of the coupling; never over biases or tau.
+    """
+
+    objective: AbstractObjective
+    learning_rate: Float[Array, ""]
+    tau_learning_rate: Float[Array, ""]
+    penalty: Float[Array, ""]
+    optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
+    schedule: Callable[[Any], Any] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        objective: AbstractObjective,
+        *,
+        learning_rate: float = 1e-3,
+        tau_learning_rate: float | None = None,
+        penalty: float = 0.0,
+        optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
+        schedule: Callable[[Any], Any] | None = None,
+    ):
+        for name, value in [("learning_rate", learning_rate), ("tau_learning_rate", tau_learning_rate)]:
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be positive; got {value}.")
+        if not penalty >= 0:
+            raise ValueError(f"penalty must be non-negative; got {penalty}.")
+        self.objective = objective
+        self.learning_rate = jnp.asarray(learning_rate, float)
+        self.tau_learning_rate = jnp.asarray(learning_rate if tau_learning_rate is None else tau_learning_rate, float)
+        self.penalty = jnp.asarray(penalty, float)
+        self.optimizer = optimizer
+        self.schedule = schedule
+
+    def init(self, model: EBM, *, key: Key) -> State:
+        """The state before the first step."""
+        self.objective.check(model)
+        run_key, objective_key = jax.random.split(key)
+        params = eqx.filter(model, model.trained())
+        moments = tuple(self.optimizer(rate).init(part) for rate, part in self._groups(params, 0))
+        state = self.objective.init(model, key=objective_key)
+        return State(model, model, moments, state, jnp.asarray(0), jnp.asarray(False), run_key)
+
+    def step(self, state: State, batch: Batch) -> tuple[State, dict[str, Scalar]]:
+        """One gradient step. Where the loss or its gradient is not finite it goes back to the last good model and stays."""
+        params, fixed = eqx.partition(state.model, state.model.trained())
+        key = jax.random.fold_in(state.key, state.step)
+
+        def total(params):
+            model = eqx.combine(params, fixed)
+            loss, (carried, info) = self.objective.loss(model, state.objective, batch, key=key)
+            return loss + 0.5 * self.penalty * _squared_weights(model.g), (carried, {"loss": loss, **info})
+
+        (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(params)
+        size = optax.tree.norm(grads)
+        finite = jnp.isfinite(value) & jnp.isfinite(size)
+        params, moments = self._update(params, grads, state)
+        moved = State(
+            eqx.combine(params, fixed), state.model, moments, carried, state.step + 1, state.failed, state.key
+        )
+        failed = eqx.tree_at(lambda s: (s.model, s.failed), state, (state.good, jnp.asarray(True)))
+        return _where(finite & ~state.failed, moved, failed), {**info, "gradient_norm": size}
+
+    def _update(self, params: EBM, grads: EBM, state: State) -> tuple[EBM, PyTree]:
+        new, moments = [], []
+        groups = zip(self._groups(params, state.step), (grads.g, grads.tau), state.optimizer, strict=True)
+        for (rate, part), grad, moment in groups:
+            update, moment = self.optimizer(rate).update(grad, moment, part)
+            new.append(optax.apply_updates(part, update))
+            moments.append(moment)
+        return eqx.tree_at(lambda p: (p.g, p.tau), params, tuple(new)), tuple(moments)
+
+    def _groups(self, params: EBM, step: Any) -> list[tuple[Any, PyTree]]:
+        """(learning rate, parameters) of g and of tau."""
+        factor = 1.0 if self.schedule is None else self.schedule(step)
+        return [(self.learning_rate * factor, params.g), (self.tau_learning_rate * factor, params.tau)]
+
+
+class History(eqx.Module):
+    """Numbers of every step (loss, gradient norm, what the objective adds) and of every validation (step, measure)."""
+
+    steps: dict[str, np.ndarray]
+    measures: list[tuple[int, float]]
+
+    @property
+    def loss(self) -> np.ndarray:
+        return self.steps["loss"]
+
+
+class Solution(eqx.Module):
+    """The model, how the run ended, its history, and the state from which it can go on."""
+
+    model: EBM
+    result: RESULTS
+    history: History
+    state: State
+
+
+class Progress(NamedTuple):
+    """What a callback is told between chunks. `model` is the current one."""
+
+    step: int
+    steps: int
+    loss: float
+    measure: float | None
+    model: EBM
+
+
+class HeldOut(eqx.Module):
+    """A validation measure: an objective's loss on rows that are not training rows, always with the same draws."""
+
+    objective: AbstractObjective
+    batch: Batch
+    key: Key
+
+    def __call__(self, model: EBM) -> float:
+        return float(_loss(self.objective, model, self.batch, self.key))
+
+
+def fit(
+    solver: Solver,
+    model: EBM,
+    data: AbstractSource | tuple[Any, Any],
+    *,
+    steps: int,
+    key: Key,
+    every: int = 100,
+    measure: Callable[[EBM], float] | None = None,
+    patience: int | None = None,
+    callbacks: Sequence[Callable[[Progress], bool | None]] = (),
+    resume: Solution | None = None,
+) -> Solution:
+    """Minimize the solver's objective over g and tau for `steps` steps.
+
+    `data` is a source of rows, or (x, y) for the full batch. Between chunks of `every` steps: `measure` (lower is
+    better) is taken, and the run stops when it has not improved `patience` times in a row; the callbacks are called,
+    and the run stops when one returns True. With a measure the best model seen is returned, otherwise the last one.
+    `resume` goes on from an earlier solution, to the same end as if it had never stopped.
+    """
+    _check_run(steps, every, measure, patience)
+    source = data if isinstance(data, AbstractSource) else Rows(*data)
+    data_key, solver_key = jax.random.split(key)
+    reader = source.open(model, key=data_key)
+    run = _Run(solver.init(model, key=solver_key) if resume is None else resume.state, resume, measure, patience)
+    result = RESULTS.completed
+    try:
+        while run.step < steps and result is RESULTS.completed:
+            chunk = reader.read(run.step, min(every, steps - run.step), every)
+            if chunk is None:
+                result = RESULTS.exhausted
+                break
+            result = run.advance(solver, chunk, every)
+            told = Progress(run.step, steps, run.last_loss, run.last_measure, run.state.model)
+            if any([callback(told) for callback in callbacks]) and result is RESULTS.completed:
+                result = RESULTS.stopped_by_callback
+    except KeyboardInterrupt:
+        result = RESULTS.interrupted
+    return run.solution(result)
+
+
+class _Run:
+    """The part of a run that lives on the host: the state between chunks, the history, the best model so far."""
+
+    def __init__(self, state: State, resume: Solution | None, measure: Any, patience: int | None):
+        self.state, self.measure, self.patience = state, measure, patience
+        self.step = int(state.step)
+        self.records = [] if resume is None else [resume.history.steps]
+        self.measures = [] if resume is None else list(resume.history.measures)
+        self.best = state.model if resume is None else resume.model
+        self.last_loss = self.last_measure = None
+
+    def advance(self, solver: Solver, chunk: Chunk, every: int) -> RESULTS:
+        """Do the chunk's steps, record them, validate."""
+        self.state, record = _run_chunk(solver, self.state, chunk.data, chunk.index, np.arange(every) < chunk.steps)
+        done = int(self.state.step) - self.step
+        failed = bool(self.state.failed)
+        self.step += done
+        # A failed step is recorded too: its non-finite loss says when.
+        self.records.append({name: np.asarray(values)[: done + failed] for name, values in record.items()})
+        self.last_loss = float(self.records[-1]["loss"][-1])
+        if failed:
+            return RESULTS.non_finite
+        return self._validate()
+
+    def _validate(self) -> RESULTS:
+        if self.measure is None:
+            return RESULTS.completed
+        self.last_measure = float(self.measure(self.state.model))
+        self.measures.append((self.step, self.last_measure))
+        values = [np.inf if np.isnan(value) else value for _, value in self.measures]
+        since_best = len(values) - 1 - int(np.argmin(values))
+        if since_best == 0:
+            self.best = self.state.model
+        stop = self.patience is not None and since_best >= self.patience
+        return RESULTS.stopped_early if stop else RESULTS.completed
+
+    def solution(self, result: RESULTS) -> Solution:
+        records = self.records or [{"loss": np.zeros(0)}]
+        steps = {name: np.concatenate([record[name] for record in records]) for name in records[0]}
+        best = self.state.model if self.measure is None else self.best
+        return Solution(best, result, History(steps, self.measures), self.state)
+
+
+@eqx.filter_jit
+def _run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: Any) -> tuple[State, dict[str, Array]]:
+    """A scan over the steps of a chunk. Steps that are not active, or that come after a failure, do nothing."""
+    arrays, fixed = eqx.partition(state, eqx.is_array)
+
+    def one(arrays, xs):
+        rows, on = xs
+        batch = data if rows is None else jax.tree.map(lambda a: a[rows], data)
+
+        def go(arrays):
+            state, info = solver.step(eqx.combine(arrays, fixed), batch)
+            return eqx.filter(state, eqx.is_array), info
+
+        shapes = jax.eval_shape(go, arrays)[1]
+        idle = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
+        return jax.lax.cond(on & ~eqx.combine(arrays, fixed).failed, go, lambda a: (a, idle), arrays)
+
+    arrays, record = jax.lax.scan(one, arrays, (index, active))
+    return eqx.combine(arrays, fixed), record
+
+
+@eqx.filter_jit
+def _loss(objective: AbstractObjective, model: EBM, batch: Batch, key: Key) -> Scalar:
+    state_key, loss_key = jax.random.split(key)
+    return objective.loss(model, objective.init(model, key=state_key), batch, key=loss_key)[0]
+
+
+def _squared_weights(g: Energy) -> Scalar:
+    """|W|^2 over the arrays of h with two axes or more, and over all of the coupling."""
+    weights = [w for w in jax.tree.leaves(eqx.filter(g.h, eqx.is_inexact_array)) if w.ndim > 1]
+    weights += jax.tree.leaves(eqx.filter(g.coupling, eqx.is_inexact_array))
+    return sum((jnp.sum(w**2) for w in weights), jnp.zeros(()))
+
+
+def _where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+    select = lambda a, b: jax.lax.select(condition, a, b) if eqx.is_array(a) else a  # noqa: E731
+    return jax.tree.map(select, yes, no)
+
+
+def _check_run(steps: int, every: int, measure: Any, patience: int | None) -> None:
+    if steps < 1 or every < 1:
+        raise ValueError(f"steps and every must be at least 1; got steps = {steps}, every = {every}.")
+    if patience is not None and (measure is None or patience < 1):
+        raise ValueError(
+            "patience needs a measure, and must be at least 1: solver.HeldOut(objective, batch, key), say."
+        )

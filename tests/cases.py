@@ -1,0 +1,65 @@
+"""The table of cases: every law runs over these. A new space, polytope, divergence or coupling adds one row."""
+
+import jax
+
+from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Symmetric
+from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
+from partita.energy import Energy
+from partita.measures import PlackettLuce, ProductBernoulli, Uniform
+from partita.model import EBM
+from partita.networks import MLP, Paired
+from partita.partition import Network
+from partita.polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
+from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
+
+FEATURES = 3
+
+
+def named(*objects):
+    """{readable name: object}, for pytest ids."""
+    return {str(o).replace(" ", "").replace("\n", ""): o for o in objects}
+
+
+SPACES = named(Hypercube(4), Permutations(4), KSubsets(5, 2), Simplex(4))
+
+POLYTOPES = named(Cube(4), Permutahedron(4), Birkhoff(4), Hypersimplex(5, 2), ProbabilitySimplex(4))
+
+DIVERGENCES = named(KL(), ChiSquare(), Tsallis(1.5), Tsallis(0.5), JensenShannon(), SquaredHellinger(), ReverseKL())
+
+_key = jax.random.key(7)
+
+COUPLINGS = {
+    "unary": Bilinear(Cube(4)),
+    "subsets": Bilinear(Hypersimplex(5, 2)),
+    "classes": Bilinear(ProbabilitySimplex(4)),
+    "permutahedron": Bilinear(Permutahedron(4)),
+    "birkhoff": Bilinear(Birkhoff(4)),
+    "ising": LinearQuadratic(Symmetric(4), shared=False),
+    "ising-shared": LinearQuadratic(Symmetric(4), shared=True),
+    "ising-low-rank": LinearQuadratic(Factored(4, 2, key=_key), shared=False),
+    "ising-concave": LinearQuadratic(Factored(4, concave=True, key=_key), shared=True),
+    "ising-subsets": LinearQuadratic(Symmetric(5), shared=False, space=KSubsets(5, 2)),
+    "neural-sets": Neural(Cube(4), (3,), Paired(MLP(3 + 4, (), width=6, zero=False, key=_key))),
+    "neural-rankings": Neural(Birkhoff(3), (2,), Paired(MLP(2 + 9, (), width=6, zero=False, key=_key))),
+}
+
+# A reference that is not uniform, for the spaces that have one.
+REFERENCES = {
+    Hypercube(4): ProductBernoulli(jax.random.normal(_key, (4,))),
+    Permutations(4): PlackettLuce(jax.random.normal(_key, (4,))),
+    Permutations(3): PlackettLuce(jax.random.normal(_key, (3,))),
+}
+
+
+def references(space):
+    """All q that the cases have for a space: uniform, and another where there is one."""
+    return [Uniform(space)] + [q for known, q in REFERENCES.items() if known == space]
+
+
+def model(coupling, *, f=None, q=None, scale=1.0, key=_key):
+    """A random nonlinear model on `FEATURES` features; theta has entries of about `scale`."""
+    h_key, tau_key = jax.random.split(key)
+    h = MLP(FEATURES, coupling.theta_shape, width=8, zero=False, key=h_key)
+    h = jax.tree.map(lambda w: scale * w, h)
+    body = MLP(FEATURES, (), width=8, zero=False, key=tau_key)
+    return EBM(Energy(h, coupling), Network(body, f), q=q, f=f)
