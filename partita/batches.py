@@ -23,13 +23,13 @@ __all__ = ["AbstractSource", "Chunk", "Rows", "Stream", "batch"]
 
 
 class Chunk(NamedTuple):
-    """Rows for the next steps: step i works on rows `index[i]` of `data`, on all of them if `index` is None.
+    """Data for the next steps: step i works on `rows[i]` of `data`, on all of it if `rows` is None.
 
-    `index` is padded to the size of a whole chunk by repeating its last row; only the first `steps` steps count.
+    `rows` is padded to the size of a whole chunk by repeating its last row; only the first `steps` steps count.
     """
 
     data: Batch
-    index: np.ndarray | None
+    rows: np.ndarray | None
     steps: int
 
 
@@ -63,14 +63,13 @@ class Rows(AbstractSource):
         n = y.shape[0]
         if n == 1:
             raise ValueError("The data have one row; p(y|x) cannot be learned from a single example. Give at least 2.")
-        if isinstance(model.tau, Table) and model.tau.values.shape[0] != n:
+        if isinstance(model.tau, Table) and (values := model.tau.values.shape[0]) != n:
             raise ValueError(
-                f"The data have {n} rows, but partition.Table holds {model.tau.values.shape[0]} values: it needs one per "
-                "training row."
+                f"partition.Table holds {values} values, but the data have {n} rows: it needs one per row."
             )
-        _check_reference(model, self.reference, n)
+        check_reference(model, self.reference, n)
         _check_batch_size(self.batch_size, n, x)
-        _check_model(model, x.shape[1:])
+        check_model(model, x.shape[1:])
         return _RowsReader(x, y, weight, self.reference, self.batch_size, key)
 
 
@@ -78,24 +77,24 @@ class _RowsReader(AbstractReader):
     def __init__(self, x, y, weight, reference, batch_size, key):
         self.n, self.batch_size = y.shape[0], batch_size
         self.seed = np.asarray(jax.random.key_data(key)).ravel()
-        self.epoch, self.order = -1, None
-        self.sparse = scipy.sparse.issparse(x)
+        self.epoch, self.order = -1, np.arange(self.n)
         # What is dense goes to the device once; sparse features stay on the host.
-        self.x = x if self.sparse else jnp.asarray(x)
-        self.rest = Batch(jnp.zeros((self.n, 0)), jnp.asarray(y), jnp.arange(self.n), weight, reference)
+        self.sparse = x if scipy.sparse.issparse(x) else None
+        features = jnp.zeros((self.n, 0)) if self.sparse is not None else jnp.asarray(x)
+        self.data = Batch(features, jnp.asarray(y), jnp.arange(self.n), weight, reference)
 
     def read(self, start, steps, size):
         if self.batch_size is None:
-            return Chunk(eqx.tree_at(lambda b: b.x, self.rest, self.x), None, steps)
-        index = np.stack([self._order(start + min(i, steps - 1)) for i in range(size)])
-        if not self.sparse:
-            return Chunk(eqx.tree_at(lambda b: b.x, self.rest, self.x), index, steps)
-        rows = index.ravel()
-        data = jax.tree.map(lambda a: a[rows], self.rest)
-        dense = jnp.asarray(self.x[rows].toarray())
-        return Chunk(eqx.tree_at(lambda b: b.x, data, dense), np.arange(rows.size).reshape(index.shape), steps)
+            return Chunk(self.data, None, steps)
+        rows = np.stack([self._rows(start + min(i, steps - 1)) for i in range(size)])
+        if self.sparse is None:
+            return Chunk(self.data, rows, steps)
+        flat = rows.ravel()
+        data = jax.tree.map(lambda a: a[flat], self.data)
+        data = eqx.tree_at(lambda b: b.x, data, jnp.asarray(self.sparse[flat].toarray()))
+        return Chunk(data, np.arange(flat.size).reshape(rows.shape), steps)
 
-    def _order(self, step):
+    def _rows(self, step):
         """The rows of one step: a function of the key and the step alone, so that a run can be taken up anywhere."""
         epoch, turn = divmod(step, self.n // self.batch_size)
         if epoch != self.epoch:
@@ -133,8 +132,10 @@ class _StreamReader(AbstractReader):
         return Chunk(data, np.arange(data.y.shape[0]).reshape(size, -1), len(found))
 
     def _checked(self, item):
-        made = item if isinstance(item, Batch) else Batch(*item)
-        made = batch(self.model, made.x, made.y, weight=made.weight, reference=made.reference)
+        if isinstance(item, Batch):
+            made = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference)
+        else:
+            made = batch(self.model, *item)
         shapes = [leaf.shape for leaf in jax.tree.leaves(made)]
         if self.shape is not None and shapes != self.shape:
             raise ValueError(f"A stream must yield batches of one shape; got {shapes} after {self.shape}.")
@@ -146,8 +147,8 @@ def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree =
     """Checked rows that are not training rows: for validation, or to call an objective by hand."""
     dense = x.toarray() if scipy.sparse.issparse(x) else x
     dense, y, weight = _check_rows(model.space, dense, y, weight, normalize=False)
-    _check_reference(model, reference, y.shape[0])
-    _check_model(model, dense.shape[1:])
+    check_reference(model, reference, y.shape[0])
+    check_model(model, dense.shape[1:])
     return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference)
 
 
@@ -219,7 +220,7 @@ def _check_rows(space, x, y, weight, normalize=True):
     return x, y, jnp.asarray(weight / weight.mean() if normalize else weight)
 
 
-def _check_reference(model: EBM, reference: PyTree, n: int) -> None:
+def check_reference(model: EBM, reference: PyTree, n: int) -> None:
     if reference is None:
         return
     if type(reference) is not type(model.q):
@@ -239,7 +240,7 @@ def _check_batch_size(batch_size: int | None, n: int, x: Any) -> None:
         raise ValueError(f"batch_size must be between 1 and the number of rows, {n}; got {batch_size}.")
 
 
-def _check_model(model: EBM, features: tuple[int, ...]) -> None:
+def check_model(model: EBM, features: tuple[int, ...]) -> None:
     """h and tau must take these features and give the right shapes: found out by shapes alone, nothing is compiled."""
     x = jax.ShapeDtypeStruct(features, jnp.zeros(0).dtype)
     expected = model.g.coupling.theta_shape

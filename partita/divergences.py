@@ -46,7 +46,7 @@ class AbstractDivergence(eqx.Module):
     def start(self) -> float:
         """Where tau starts: -f'(1), so that at g = 0 every density is 1."""
         with jax.ensure_compile_time_eval():
-            return -float(jax.grad(self.f)(1.0))
+            return 0.0 - float(jax.grad(self.f)(1.0))
 
     def continued(self, v: Scalar) -> Scalar:
         """f+* up to `bound`, its tangent beyond."""
@@ -167,7 +167,7 @@ class SquaredHellinger(AbstractDivergence):
     bound: float = eqx.field(static=True, default=1 - MARGIN)
 
     def __check_init__(self):
-        _check_bound(self, 1)
+        _check_bound(self, 1.0)
 
     def f(self, u):
         return (jnp.sqrt(u) - 1) ** 2
@@ -182,7 +182,7 @@ class ReverseKL(AbstractDivergence):
     bound: float = eqx.field(static=True, default=1 - MARGIN)
 
     def __check_init__(self):
-        _check_bound(self, 1)
+        _check_bound(self, 1.0)
 
     def f(self, u):
         return u - 1 - jnp.log(u)
@@ -192,6 +192,6 @@ class ReverseKL(AbstractDivergence):
 
 
 def _check_bound(divergence: AbstractDivergence, supremum: float = math.inf) -> None:
-    name, c, low = type(divergence).__name__, divergence.bound, -divergence.start
+    name, c, low = type(divergence).__name__, divergence.bound, 0.0 - divergence.start
     if not low < c < supremum:
         raise ValueError(f"{name} needs a bound c with f'(1) = {low:.3g} < c < {supremum:.3g}; got c = {c}.")

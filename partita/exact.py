@@ -10,7 +10,10 @@ serves is chosen by type in `method`; what none can serve is refused with `TooLa
 
 import abc
 import functools
+import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,7 +26,7 @@ from .divergences import KL, AbstractDivergence
 from .measures import AbstractMeasure, AbstractSequentialMeasure, ProductBernoulli, Uniform
 from .model import EBM
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
-from .spaces import TooLargeError
+from .spaces import AbstractSpace, TooLargeError
 
 __all__ = [
     "AbstractMethod",
@@ -50,7 +53,10 @@ NOTHING = -1e30
 class AbstractMethod(eqx.Module):
     """Exact answers for one row: logits theta and a reference q."""
 
-    coupling: eqx.AbstractVar[AbstractCoupling]
+    @property
+    @abc.abstractmethod
+    def space(self) -> AbstractSpace:
+        """Y."""
 
     @abc.abstractmethod
     def softmax(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tilt: Float[Array, " *stat"]) -> Scalar:
@@ -75,15 +81,19 @@ class AbstractMethod(eqx.Module):
         return jax.grad(self.softmax, argnums=2)(theta, q, self.no_tilt(theta))
 
     def no_tilt(self, theta: Float[Array, " *theta"]) -> Float[Array, " *stat"]:
-        space = self.coupling.space
-        stat = jax.eval_shape(space.indicators, jax.ShapeDtypeStruct(space.shape, jnp.arange(1).dtype))
+        y = jax.ShapeDtypeStruct(self.space.shape, jnp.arange(1).dtype)
+        stat = jax.eval_shape(self.space.indicators, y)
         return jnp.zeros(stat.shape, theta.dtype)
 
 
 class Unary(AbstractMethod):
     """Label sets scored by <theta, y>: independent labels, LSE = sum_j softplus."""
 
-    coupling: Bilinear
+    polytope: Cube
+
+    @property
+    def space(self):
+        return self.polytope.space
 
     def softmax(self, theta, q, tilt):
         logits, constant = self._logits(theta + tilt, q)
@@ -93,7 +103,7 @@ class Unary(AbstractMethod):
         return ProductBernoulli(self._logits(theta, q)[0]).sample(num, key=key)
 
     def mode(self, theta, q):
-        return self.coupling.polytope.argmax(self._logits(theta, q)[0])
+        return self.polytope.argmax(self._logits(theta, q)[0])
 
     def _logits(self, theta, q):
         """theta with q's own logits, and the constant that makes q a probability."""
@@ -105,7 +115,11 @@ class Unary(AbstractMethod):
 class ElementarySymmetric(AbstractMethod):
     """Sets of m labels scored by <theta, y>: the m-th elementary symmetric polynomial of exp(theta), in k m steps."""
 
-    coupling: Bilinear
+    polytope: Hypersimplex
+
+    @property
+    def space(self):
+        return self.polytope.space
 
     def softmax(self, theta, q, tilt):
         return self._log_sums(theta + tilt)[-1, -1] - q.space.log_size
@@ -120,17 +134,17 @@ class ElementarySymmetric(AbstractMethod):
             take = (left > 0) & (jnp.log(noise[:, label]) < take_all)
             return left - take, take
 
-        start = jnp.full(num, self.coupling.polytope.m)
+        start = jnp.full(num, self.polytope.m)
         chosen = jax.lax.scan(decide, start, jnp.arange(theta.shape[0]), reverse=True)[1]
         return chosen.T.astype(int)
 
     def mode(self, theta, q):
-        return self.coupling.polytope.argmax(theta)
+        return self.polytope.argmax(theta)
 
     def _log_sums(self, theta):
         """Entry (j, r): log of the sum of exp over the sets of r of the first j labels."""
         # NOTHING, not -inf: the gradient of logaddexp(-inf, -inf) is nan.
-        empty = jnp.where(jnp.arange(self.coupling.polytope.m + 1) == 0, 0, NOTHING).astype(theta.dtype)
+        empty = jnp.where(jnp.arange(self.polytope.m + 1) == 0, 0, NOTHING).astype(theta.dtype)
 
         def add(sums, score):
             longer = jnp.concatenate([jnp.full(1, NOTHING, theta.dtype), sums[:-1] + score])
@@ -147,7 +161,11 @@ class SubsetDP(AbstractMethod):
     The permutahedron is the case theta[j, p] = theta_j w(p).
     """
 
-    coupling: Bilinear
+    polytope: Permutahedron | Birkhoff
+
+    @property
+    def space(self):
+        return self.polytope.space
 
     def softmax(self, theta, q, tilt):
         return self._layers(self._scores(theta) + tilt, q, jax.nn.logsumexp)[-1][0]
@@ -164,10 +182,9 @@ class SubsetDP(AbstractMethod):
         return self._unwind(scores, q, sums, jnp.zeros_like(scores))
 
     def _scores(self, theta):
-        polytope = self.coupling.polytope
-        if isinstance(polytope, Birkhoff):
+        if isinstance(self.polytope, Birkhoff):
             return theta
-        return theta[:, None] * polytope.encode(jnp.arange(polytope.k)).astype(theta.dtype)
+        return theta[:, None] * self.polytope.encode(jnp.arange(self.polytope.k)).astype(theta.dtype)
 
     def _layers(self, scores, q, reduce):
         """a(S) for the sets of 0, 1, ..., k labels, each layer in increasing order of the bit mask of S."""
@@ -206,12 +223,12 @@ class SubsetDP(AbstractMethod):
 
 @functools.lru_cache(maxsize=8)
 def _subsets(k: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Per rank p: the sets of p labels as masks; and for each set S of p + 1 labels, where S - j is among them, and j."""
+    """Per rank p: the masks of the sets of p labels; for each set S of p + 1, where each S - j is among them, and j."""
     masks = np.arange(2**k)
     size = np.bitwise_count(masks)
     layers = [masks[size == p] for p in range(k + 1)]
     tables = []
-    for before, after in zip(layers[:-1], layers[1:], strict=True):
+    for before, after in itertools.pairwise(layers):
         label = np.nonzero(after[:, None] >> np.arange(k) & 1)[1].reshape(len(after), -1)
         position = np.searchsorted(before, after[:, None] ^ (1 << label))
         tables.append((before, position.astype(np.int32), label.astype(np.int32)))
@@ -230,6 +247,10 @@ class Enumeration(AbstractMethod):
 
     coupling: AbstractCoupling
     f: AbstractDivergence
+
+    @property
+    def space(self):
+        return self.coupling.space
 
     def softmax(self, theta, q, tilt):
         if isinstance(self.f, KL):
@@ -257,7 +278,7 @@ class Enumeration(AbstractMethod):
         def within(chunk_and_key):
             chunk, key = chunk_and_key
             i, log_q, g = self._chunk(chunk, theta, q, tilt)
-            return self.coupling.space.element(i[jax.random.categorical(key, log_p(log_q, g))])
+            return self.space.element(i[jax.random.categorical(key, log_p(log_q, g))])
 
         return jax.lax.map(within, (chosen, jax.random.split(element_key, num)))
 
@@ -271,15 +292,15 @@ class Enumeration(AbstractMethod):
             return value.max(), i[jnp.argmax(value)]
 
         values, indices = jax.lax.map(best, jnp.arange(self._num_chunks))
-        return self.coupling.space.element(indices[jnp.argmax(values)])
+        return self.space.element(indices[jnp.argmax(values)])
 
     @property
     def _num_chunks(self):
-        return -(-self.coupling.space.size // CHUNK)
+        return -(-self.space.size // CHUNK)
 
     def _chunk(self, c, theta, q, tilt):
         """Indices, log q and tilted scores of the c-th chunk; past the end of Y log q is -inf."""
-        space = self.coupling.space
+        space = self.space
         i = c * CHUNK + jnp.arange(min(CHUNK, space.size))
         y = jax.vmap(space.element)(jnp.minimum(i, space.size - 1))
         log_q = jnp.where(i < space.size, jax.vmap(q.log_prob)(y), -jnp.inf)
@@ -301,7 +322,7 @@ class Enumeration(AbstractMethod):
         return self._map(lambda log_q, g: jnp.sum(jnp.exp(log_q) * density(g - tau)), theta, q, tilt).sum()
 
     def _multiplier(self, theta, q, tilt):
-        """The root of mass(tau) = 1, by bisection: mass is at least 1 at min g - f'(1) and at most 1 at max g - f'(1)."""
+        """The root of mass(tau) = 1, by bisection: mass >= 1 at min g - f'(1), mass <= 1 at max g - f'(1)."""
         low = self._map(lambda log_q, g: jnp.min(g), theta, q, tilt).min() + self.f.start
         high = self._map(lambda log_q, g: jnp.max(g), theta, q, tilt).max() + self.f.start
 
@@ -328,7 +349,7 @@ class Enumeration(AbstractMethod):
 
 
 # (polytope of a bilinear coupling, reference measures) -> method, for KL. Everything else is enumerated.
-_BILINEAR = (
+_BILINEAR: tuple[tuple[Any, tuple[type, ...], Callable[[Any], AbstractMethod]], ...] = (
     (Cube, (Uniform, ProductBernoulli), Unary),
     (Hypersimplex, (Uniform,), ElementarySymmetric),
     ((Permutahedron, Birkhoff), (AbstractSequentialMeasure,), SubsetDP),
@@ -341,9 +362,9 @@ def method(model: EBM) -> AbstractMethod:
     if isinstance(coupling, Bilinear) and isinstance(f, KL):
         for polytope, measures, serving in _BILINEAR:
             if isinstance(coupling.polytope, polytope) and isinstance(q, measures):
-                if serving is SubsetDP and coupling.space.k > MAX_RANKED:
+                if serving is SubsetDP and coupling.space.shape[0] > MAX_RANKED:
                     raise _too_large(model, f"the subset program reaches k = {MAX_RANKED} ranked labels")
-                return serving(coupling)
+                return serving(coupling.polytope)
     if coupling.space.size > MAX_STATES:
         raise _too_large(model, f"enumeration reaches {MAX_STATES:,} outputs")
     return Enumeration(coupling, f)

@@ -5,7 +5,7 @@ chunks of fixed shapes, so that another number of rows does not recompile.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 
 from . import exact
 from ._types import Array, Float, Int, Key, PyTree
-from .batches import check_features, check_outputs
+from .batches import check_features, check_model, check_outputs, check_reference
 from .divergences import KL
 from .measures import Uniform
 from .model import EBM
@@ -22,7 +22,6 @@ from .partition import Table, UnseenRowError
 
 __all__ = ["log_partition", "log_prob", "marginals", "mode", "sample"]
 
-Method = Literal["exact", "learned"]
 SHAPES = (16, 256)
 
 
@@ -49,7 +48,7 @@ def log_prob(
     x: Any,
     y: Any,
     *,
-    method: Method = "exact",
+    method: str = "exact",
     index: Any = None,
     reference: PyTree = None,
 ) -> Float[Array, " n"]:
@@ -63,7 +62,7 @@ def log_partition(
     model: EBM,
     x: Any,
     *,
-    method: Method = "exact",
+    method: str = "exact",
     counting: bool = False,
     index: Any = None,
     reference: PyTree = None,
@@ -117,6 +116,8 @@ def _over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTre
     """fn(model, x_i, reference_i, *args_i) for every row, in padded chunks of one of `SHAPES`."""
     x = check_features(x)
     n = x.shape[0]
+    check_model(model, x.shape[1:])
+    check_reference(model, reference, n)
     shape = next((s for s in SHAPES if n <= s), SHAPES[-1])
     found = []
     for start in range(0, n, shape):

@@ -1,7 +1,7 @@
 """Bodies of h and tau: Linear, MLP, ResNet, ICNN.
 
-Fields are arrays and numbers only, so that every network can be pickled. Output layers start at zero, so that g = 0 and
-tau is at its start when training begins. Any other callable pytree from x to an array of the right shape serves as well.
+Fields are arrays and numbers only, so that every network can be pickled. Output layers start at zero, so that training
+begins at g = 0 with tau at its start. Any other callable pytree from x to an array of the right shape serves as well.
 """
 
 import abc

@@ -1,7 +1,6 @@
 """Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
 
 import abc
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -9,7 +8,6 @@ import jax.numpy as jnp
 
 from . import exact
 from ._types import Array, Batch, Draws, Float, Key, PyTree, Row, Scalar
-from .measures import AbstractMeasure
 from .model import EBM
 
 __all__ = ["AbstractObjective", "ExactMLE", "MinMin"]
@@ -40,7 +38,7 @@ class MinMin(AbstractObjective):
     """
 
     num_samples: int = eqx.field(static=True, default=100)
-    draws: Literal["per-row", "shared"] = eqx.field(static=True, default="per-row")
+    draws: str = eqx.field(static=True, default="per-row")
 
     def __check_init__(self):
         if self.num_samples < 1:

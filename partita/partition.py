@@ -46,7 +46,7 @@ class Table(AbstractTau):
 
 
 class Network(AbstractTau):
-    """tau = start + body(x), the paper's; or start + body(theta) with `of_logits`: LSE depends on x through theta only."""
+    """tau = start + body(x), the paper's; with `of_logits` start + body(theta): LSE depends on x only through theta."""
 
     body: PyTree
     start: float = eqx.field(static=True)

@@ -80,7 +80,7 @@ class Solver(eqx.Module):
         return State(model, model, moments, state, jnp.asarray(0), jnp.asarray(False), run_key)
 
     def step(self, state: State, batch: Batch) -> tuple[State, dict[str, Scalar]]:
-        """One gradient step. Where the loss or its gradient is not finite it goes back to the last good model and stays."""
+        """One gradient step; where the loss or its gradient is not finite, back to the last good model for good."""
         params, fixed = eqx.partition(state.model, state.model.trained())
         key = jax.random.fold_in(state.key, state.step)
 
@@ -101,9 +101,9 @@ class Solver(eqx.Module):
 
     def _update(self, params: EBM, grads: EBM, state: State) -> tuple[EBM, PyTree]:
         new, moments = [], []
-        groups = zip(self._groups(params, state.step), (grads.g, grads.tau), state.optimizer, strict=True)
-        for (rate, part), grad, moment in groups:
-            update, moment = self.optimizer(rate).update(grad, moment, part)
+        slopes: tuple[Any, Any] = (grads.g, grads.tau)
+        for (rate, part), slope, moment in zip(self._groups(params, state.step), slopes, state.optimizer, strict=True):
+            update, moment = self.optimizer(rate).update(slope, moment, part)
             new.append(optax.apply_updates(part, update))
             moments.append(moment)
         return eqx.tree_at(lambda p: (p.g, p.tau), params, tuple(new)), tuple(moments)
@@ -189,7 +189,8 @@ def fit(
                 break
             result = run.advance(solver, chunk, every)
             told = Progress(run.step, steps, run.last_loss, run.last_measure, run.state.model)
-            if any([callback(told) for callback in callbacks]) and result is RESULTS.completed:
+            asked = [callback(told) for callback in callbacks]
+            if any(asked) and result is RESULTS.completed:
                 result = RESULTS.stopped_by_callback
     except KeyboardInterrupt:
         result = RESULTS.interrupted
@@ -205,11 +206,11 @@ class _Run:
         self.records = [] if resume is None else [resume.history.steps]
         self.measures = [] if resume is None else list(resume.history.measures)
         self.best = state.model if resume is None else resume.model
-        self.last_loss = self.last_measure = None
+        self.last_loss, self.last_measure = float("nan"), None
 
     def advance(self, solver: Solver, chunk: Chunk, every: int) -> RESULTS:
         """Do the chunk's steps, record them, validate."""
-        self.state, record = _run_chunk(solver, self.state, chunk.data, chunk.index, np.arange(every) < chunk.steps)
+        self.state, record = _run_chunk(solver, self.state, chunk.data, chunk.rows, np.arange(every) < chunk.steps)
         done = int(self.state.step) - self.step
         failed = bool(self.state.failed)
         self.step += done

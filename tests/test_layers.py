@@ -1,0 +1,80 @@
+"""One total order of modules: each imports only from those above it, and the package itself loads nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import partita
+
+PACKAGE = Path(partita.__file__).parent
+
+ORDER = [
+    "_types",
+    "spaces",
+    "polytopes",
+    "divergences",
+    "networks",
+    "couplings",
+    "measures",
+    "energy",
+    "partition",
+    "model",
+    "exact",
+    "objectives",
+    "batches",
+    "solver",
+    "inference",
+    "progress",
+    "demo",
+]
+# Only the outermost modules may know the screen, files, pandas or scikit-learn.
+MATHEMATICS_AND_COMPUTATION = ORDER[: ORDER.index("inference") + 1]
+PEOPLE_ONLY = {"rich", "sklearn", "pandas", "matplotlib", "pathlib", "typer"}
+
+
+def imports(name):
+    """(modules of the package, other top-level packages) that a module imports, anywhere in it."""
+    own, others = set(), set()
+    for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            own |= {node.module} if node.module else {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            others.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Import):
+            others |= {alias.name.split(".")[0] for alias in node.names}
+    return own, others
+
+
+def test_the_order_names_every_module():
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {*ORDER, "__init__"}
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_module_imports_only_from_above(name):
+    own, others = imports(name)
+    assert own <= set(ORDER[: ORDER.index(name)])
+    assert "partita" not in others, "modules name each other relatively, so that the order can be read"
+
+
+@pytest.mark.parametrize("name", MATHEMATICS_AND_COMPUTATION)
+def test_the_core_knows_no_screen_and_no_files(name):
+    assert not imports(name)[1] & PEOPLE_ONLY
+
+
+def test_every_public_name_resolves():
+    for name in partita.__all__:
+        assert getattr(partita, name) is not None
+    assert set(partita.__all__) <= set(dir(partita))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = partita.nonsense
+
+
+def test_importing_partita_is_light():
+    code = (
+        "import sys, partita, partita.inference; print(sorted({'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

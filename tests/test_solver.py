@@ -1,0 +1,370 @@
+"""Training: convergence, no recompilation, resumption, failure, early stopping, every source of rows."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.optimize
+import scipy.sparse
+from cases import COUPLINGS, FEATURES, model
+
+from partita import batches, objectives
+from partita._types import RESULTS, Batch
+from partita.couplings import Bilinear
+from partita.energy import Energy
+from partita.measures import ProductBernoulli
+from partita.model import EBM
+from partita.networks import MLP, Linear
+from partita.partition import Network, Table
+from partita.polytopes import Cube
+from partita.progress import ProgressBar
+from partita.solver import HeldOut, Solver, fit
+
+ROWS = 64
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, FEATURES))
+    y = (x @ rng.normal(size=(FEATURES, 4)) + rng.logistic(size=(ROWS, 4)) > 0).astype(int)
+    return x, y
+
+
+@pytest.fixture
+def unary(key):
+    """A linear unary model at its start: g = 0."""
+    h_key, tau_key = jax.random.split(key)
+    coupling = Bilinear(Cube(4))
+    tau = Network(MLP(FEATURES, (), width=16, key=tau_key))
+    return EBM(Energy(Linear(FEATURES, 4, key=h_key), coupling), tau)
+
+
+def equal(a, b):
+    return eqx.tree_equal(a, b) is True or bool(eqx.tree_equal(a, b))
+
+
+def test_exact_mle_ends_where_scipy_says(unary, data, key):
+    """Independent logistic regressions, minimized to convergence by scipy."""
+    x, y = data
+    solution = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), unary, data, steps=600, key=key)
+
+    def nll(w):
+        z = x @ w[: FEATURES * 4].reshape(FEATURES, 4) + w[FEATURES * 4 :]
+        return np.mean(np.sum(np.logaddexp(0, z) - y * z, axis=1)) - 4 * np.log(2)
+
+    best = scipy.optimize.minimize(nll, np.zeros(FEATURES * 4 + 4)).fun
+    assert solution.result is RESULTS.completed
+    # float32, and Adam at a constant rate: a few 1e-6.
+    assert solution.history.loss[-1] == pytest.approx(best, abs=1e-4)
+
+
+def test_min_min_approaches_exact_mle(unary, data, key):
+    """256 uniform draws of 16 sets a step, the rate decayed to zero: within 1 % of the exact loss."""
+    steps = 800
+    decay = optax.cosine_decay_schedule(1.0, steps)
+    mle = fit(Solver(objectives.ExactMLE(), learning_rate=0.03, schedule=decay), unary, data, steps=steps, key=key)
+    table = eqx.tree_at(lambda m: m.tau, unary, Table(ROWS), is_leaf=lambda t: t is unary.tau)
+    learner = Solver(objectives.MinMin(256), learning_rate=0.03, schedule=decay)
+    minmin = fit(learner, table, data, steps=steps, key=key)
+    exact_loss = HeldOut(objectives.ExactMLE(), batches.batch(unary, *data), key)
+    assert exact_loss(minmin.model) == pytest.approx(mle.history.loss[-1], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "name", ["subsets", "classes", "permutahedron", "birkhoff", "ising-low-rank", "neural-sets", "neural-rankings"]
+)
+def test_min_min_lowers_the_exact_loss_for_every_coupling(name, key):
+    rng = np.random.default_rng(1)
+    start = model(COUPLINGS[name], scale=0.5)
+    x = rng.normal(size=(16, FEATURES))
+    y = start.space.elements()[rng.integers(0, start.space.size // 2, size=16)]
+    exact_loss = HeldOut(objectives.ExactMLE(), batches.batch(start, x, y), key)
+    done = fit(Solver(objectives.MinMin(32), learning_rate=0.02), start, (x, y), steps=100, key=key)
+    assert exact_loss(done.model) < exact_loss(start) - 0.1
+
+
+def test_learning_rates_and_penalty_do_not_recompile(unary, data, key):
+    traced = []
+
+    class Counting(objectives.AbstractObjective):
+        inner: objectives.MinMin
+
+        def loss(self, model, state, batch, *, key):
+            traced.append(1)
+            return self.inner.loss(model, state, batch, key=key)
+
+    def run(**rates):
+        learner = Solver(Counting(objectives.MinMin(8)), **rates)
+        return fit(learner, unary, data, steps=5, every=5, key=key).history.loss
+
+    first = run(learning_rate=1e-3)
+    count = len(traced)
+    others = [run(learning_rate=1e-2), run(learning_rate=1e-2, tau_learning_rate=1e-3), run(penalty=0.5)]
+    assert len(traced) == count
+    assert all(not np.array_equal(first, other) for other in others)
+    # Fewer steps than a chunk, and a step count that a chunk does not divide, run the same program.
+    fit(Solver(Counting(objectives.MinMin(8))), unary, data, steps=7, every=5, key=key)
+    assert len(traced) == count
+
+
+def test_a_grid_of_rates_is_a_vmap(unary, data, key):
+    """Two learning rates at once give what each gives alone."""
+    rows = batches.batch(unary, *data)
+    learner = lambda rate: eqx.tree_at(  # noqa: E731
+        lambda s: s.learning_rate, Solver(objectives.ExactMLE()), jnp.asarray(rate)
+    )
+
+    @eqx.filter_jit
+    def run(rate):
+        one = learner(rate)
+        state = one.init(unary, key=key)
+        for _ in range(3):
+            state, info = one.step(state, rows)
+        return info["loss"]
+
+    together = eqx.filter_vmap(run)(jnp.array([1e-3, 1e-1]))
+    alone = [run(jnp.array(1e-3)), run(jnp.array(1e-1))]
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+
+
+def test_same_key_same_result_and_another_key_another(unary, data, key):
+    learner = Solver(objectives.MinMin(8))
+    rows = batches.Rows(*data, batch_size=16)
+    one, two = (fit(learner, unary, rows, steps=20, key=key) for _ in range(2))
+    other = fit(learner, unary, rows, steps=20, key=jax.random.key(1))
+    assert equal(one.model, two.model)
+    assert not equal(one.model, other.model)
+
+
+def test_resumed_equals_uninterrupted(unary, data, key):
+    learner = Solver(objectives.MinMin(8))
+    rows = batches.Rows(*data, batch_size=16)
+    whole = fit(learner, unary, rows, steps=50, every=10, key=key)
+    half = fit(learner, unary, rows, steps=23, every=10, key=key)
+    rest = fit(learner, unary, rows, steps=50, every=10, key=key, resume=half)
+    assert equal(whole.model, rest.model)
+    np.testing.assert_array_equal(whole.history.loss, rest.history.loss)
+
+
+def test_an_interrupt_keeps_what_was_done(unary, data, key):
+    def interrupt(told):
+        if told.step == 20:
+            raise KeyboardInterrupt
+
+    learner = Solver(objectives.MinMin(8))
+    stopped = fit(learner, unary, data, steps=50, every=10, key=key, callbacks=[interrupt])
+    assert stopped.result is RESULTS.interrupted
+    assert len(stopped.history.loss) == 20
+    rest = fit(learner, unary, data, steps=50, every=10, key=key, resume=stopped)
+    assert equal(rest.model, fit(learner, unary, data, steps=50, every=10, key=key).model)
+
+
+def test_arrays_sparse_matrices_and_streams_are_the_same_rows(unary, data, key):
+    """The same batches through three sources train the same model."""
+    x, y = data
+    learner = Solver(objectives.ExactMLE(), learning_rate=1e-2)
+    dense = fit(learner, unary, batches.Rows(x, y, batch_size=16), steps=12, every=5, key=key)
+    sparse = fit(learner, unary, batches.Rows(scipy.sparse.csr_matrix(x), y, batch_size=16), steps=12, every=5, key=key)
+    reader = batches.Rows(x, y, batch_size=16).open(unary, key=jax.random.split(key)[0])
+    order = [reader.read(step, 1, 1).rows[0] for step in range(12)]
+    stream = fit(learner, unary, batches.Stream((x[i], y[i]) for i in order), steps=12, every=5, key=key)
+    assert equal(dense.model, sparse.model)
+    assert equal(dense.model, stream.model)
+
+
+def test_an_epoch_sees_every_row_once(unary, data, key):
+    reader = batches.Rows(*data, batch_size=16).open(unary, key=key)
+    first, second = (np.concatenate(reader.read(start, 4, 4).rows) for start in (0, 4))
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert list(first) != list(second)
+
+
+def test_a_stream_that_ends_says_so(unary, data, key):
+    x, y = data
+    solution = fit(Solver(objectives.MinMin(8)), unary, batches.Stream([(x, y)] * 7), steps=50, every=5, key=key)
+    assert solution.result is RESULTS.exhausted
+    assert len(solution.history.loss) == 7
+
+
+def test_sample_weights_count_like_repeated_rows(unary, data, key):
+    x, y = data[0][:8], data[1][:8]
+    weight = np.array([3, 1, 1, 0, 2, 1, 1, 1])
+    repeated = np.repeat(np.arange(8), weight)
+    learner = Solver(objectives.ExactMLE(), learning_rate=1e-2)
+    weighted = fit(learner, unary, batches.Rows(x, y, weight=weight), steps=10, key=key)
+    written_out = fit(learner, unary, (x[repeated], y[repeated]), steps=10, key=key)
+    np.testing.assert_allclose(weighted.history.loss, written_out.history.loss, rtol=1e-5)
+
+
+def test_the_penalty_is_on_the_weights_of_g_only(key):
+    """Under a huge penalty the weights of h and the shared interactions vanish; biases and tau do not."""
+    h_key, tau_key = jax.random.split(key)
+    coupling = COUPLINGS["ising-shared"]
+    tau = Network(MLP(FEATURES, (), width=8, key=tau_key))
+    start = EBM(Energy(MLP(FEATURES, coupling.theta_shape, width=8, key=h_key), coupling), tau)
+    start = eqx.tree_at(lambda m: m.g.coupling.shared, start, jnp.ones(6))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(16, FEATURES)), np.tile([1, 1, 0, 0], (16, 1))
+    learner = Solver(objectives.MinMin(16), learning_rate=0.02, penalty=1e3)
+    done = fit(learner, start, (x, y), steps=300, key=key).model
+    assert max(float(jnp.abs(layer.weight).max()) for layer in (*done.g.h.hidden, done.g.h.output)) < 0.05
+    assert float(jnp.abs(done.g.coupling.shared).max()) < 0.05
+    assert float(jnp.abs(done.g.h.output.bias).max()) > 0.5
+    assert float(jnp.abs(done.tau.body.output.weight).max()) > 0.05
+
+
+def test_g_and_tau_have_their_own_learning_rates(unary, data, key):
+    """With a vanishing rate for tau only g moves, and the other way round (from g != 0: at g = 0 the mass is 1)."""
+    start = eqx.tree_at(lambda m: m.g.h.layer.bias, unary, jnp.ones(4))
+
+    def moved(**rates):
+        done = fit(Solver(objectives.MinMin(8), **rates), start, data, steps=3, key=key).model
+        change = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), done, start)
+        return [max(jax.tree.leaves(part)) > 1e-3 for part in (change.g, change.tau)]
+
+    assert moved(learning_rate=1e-2, tau_learning_rate=1e-30) == [True, False]
+    assert moved(learning_rate=1e-30, tau_learning_rate=1e-2) == [False, True]
+
+
+@pytest.mark.parametrize("optimizer", [optax.sgd, optax.adamw, optax.lion], ids=lambda o: o.__name__)
+def test_any_optax_optimizer(optimizer, unary, data, key):
+    solution = fit(
+        Solver(objectives.ExactMLE(), learning_rate=1e-2, optimizer=optimizer), unary, data, steps=50, key=key
+    )
+    assert solution.history.loss[-1] < solution.history.loss[0] - 0.01
+
+
+class Exploding(objectives.AbstractObjective):
+    """ExactMLE until step `when`, then nan."""
+
+    when: int = eqx.field(static=True)
+
+    def init(self, model, *, key):
+        return jnp.asarray(0)
+
+    def loss(self, model, state, batch, *, key):
+        loss, _ = objectives.ExactMLE().loss(model, None, batch, key=key)
+        return jnp.where(state == self.when, jnp.nan, loss), (state + 1, {})
+
+
+def test_a_non_finite_loss_stops_and_keeps_the_last_good_parameters(unary, data, key):
+    """Loss number 13 (from 0) is nan: what is returned is the model whose loss, number 12, was the last finite one."""
+    solution = fit(Solver(Exploding(13)), unary, data, steps=40, every=5, key=key)
+    assert solution.result is RESULTS.non_finite
+    assert np.isfinite(solution.history.loss[:13]).all()
+    assert np.isnan(solution.history.loss[13])
+    assert len(solution.history.loss) == 14
+    assert equal(solution.model, fit(Solver(Exploding(13)), unary, data, steps=12, every=5, key=key).model)
+
+
+def test_a_loss_that_is_never_finite_gives_back_the_start(unary, data, key):
+    solution = fit(Solver(Exploding(0)), unary, data, steps=10, key=key)
+    assert solution.result is RESULTS.non_finite
+    assert equal(solution.model, unary)
+
+
+def test_early_stopping_returns_the_best_model(unary, data, key):
+    """A measure that is lowest at step 20 and then rises."""
+    seen = []
+
+    def measure(model):
+        seen.append(model)
+        return abs(len(seen) - 2)
+
+    solution = fit(
+        Solver(objectives.ExactMLE()), unary, data, steps=200, every=10, key=key, measure=measure, patience=3
+    )
+    assert solution.result is RESULTS.stopped_early
+    assert [step for step, _ in solution.history.measures] == [10, 20, 30, 40, 50]
+    assert equal(solution.model, seen[1])
+
+
+def test_a_nan_measure_is_never_the_best(unary, data, key):
+    values = iter([1.0, float("nan"), 2.0, float("nan")])
+    seen = []
+
+    def measure(model):
+        seen.append(model)
+        return next(values)
+
+    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=40, every=10, key=key, measure=measure)
+    assert equal(solution.model, seen[0])
+
+
+def test_callbacks_are_told_and_can_stop(unary, data, key):
+    told = []
+
+    def callback(progress):
+        told.append(progress)
+        return progress.step >= 20
+
+    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=100, every=10, key=key, callbacks=[callback])
+    assert solution.result is RESULTS.stopped_by_callback
+    assert [p.step for p in told] == [10, 20]
+    assert told[-1].loss == solution.history.loss[-1]
+    assert equal(told[-1].model, solution.model)
+
+
+def test_the_users_arrays_are_not_changed(unary, data, key):
+    x, y = data[0].copy(), data[1].copy()
+    fit(Solver(objectives.MinMin(8)), unary, (x, y), steps=3, key=key)
+    np.testing.assert_array_equal(x, data[0])
+    np.testing.assert_array_equal(y, data[1])
+
+
+def test_per_row_references_reach_the_objective(data, key):
+    """A reference that already is the truth leaves the energy nothing to learn: exact loss 0 at g = 0."""
+    x, y = data
+    coupling = Bilinear(Cube(4))
+    start = EBM(Energy(Linear(FEATURES, 4, key=key), coupling), Table(ROWS), q=ProductBernoulli(jnp.zeros(4)))
+    reference = ProductBernoulli(jnp.asarray(np.where(y, 20.0, -20.0)))
+    rows = batches.Rows(x, y, reference=reference)
+    done = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), start, rows, steps=50, key=key)
+    assert abs(float(done.history.loss[-1])) < 1e-3
+    no_reference = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), start, (x, y), steps=50, key=key)
+    assert no_reference.history.loss[-1] < -0.3
+
+
+def test_a_users_own_module_serves_as_h(data, key):
+    """eqx.nn.MLP holds functions in its fields; the solver trains its arrays all the same."""
+    h = eqx.nn.MLP(FEATURES, 4, 8, 1, key=key)
+    start = EBM(Energy(h, Bilinear(Cube(4))), Network(MLP(FEATURES, (), width=8, key=key)))
+    solution = fit(Solver(objectives.MinMin(16), learning_rate=1e-2), start, data, steps=30, key=key)
+    assert solution.history.loss[-5:].mean() < solution.history.loss[:5].mean()
+
+
+def test_step_by_hand_is_what_fit_does(unary, data, key):
+    learner = Solver(objectives.MinMin(8))
+    state = learner.init(unary, key=jax.random.split(key)[1])
+    x, y = (jnp.asarray(a) for a in data)
+    rows = Batch(x.astype(float), y, jnp.arange(ROWS))
+    step = eqx.filter_jit(learner.step)
+    for _ in range(4):
+        state, _ = step(state, rows)
+    done = fit(learner, unary, data, steps=4, every=4, key=key)
+    for a, b in zip(*(jax.tree.leaves(eqx.filter(m, eqx.is_array)) for m in (state.model, done.model)), strict=True):
+        # Two compilations of the same arithmetic may differ in the last bits.
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_held_out_is_the_same_number_every_time(unary, data, key):
+    measure = HeldOut(objectives.MinMin(4), batches.batch(unary, *data), key)
+    assert measure(unary) == measure(unary)
+
+
+def test_history_has_what_the_objective_adds(unary, data, key):
+    history = fit(Solver(objectives.MinMin(8)), unary, data, steps=12, every=5, key=key).history
+    assert set(history.steps) == {"loss", "gradient_norm", "mass"}
+    assert all(len(values) == 12 and np.isfinite(values).all() for values in history.steps.values())
+
+
+def test_progress_bar_shows_the_run(unary, data, key, capsys):
+    with ProgressBar("training") as bar:
+        fit(Solver(objectives.MinMin(8)), unary, data, steps=20, every=10, key=key, callbacks=[bar])
+    shown = capsys.readouterr().out
+    assert "training" in shown
+    assert "20/20" in shown
+    assert "loss" in shown
