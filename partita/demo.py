@@ -1,0 +1,227 @@
+"""`python -m partita.demo`: the point of the library in two minutes, on data that need no download.
+
+Three problems: rankings of the classes of iris and wine, and label sets with strong dependence between the labels. Each
+energy is trained by Algorithm 1 (g and tau jointly, from uniform draws), with tau a network of the features x as in the
+paper or of the logits theta, and by exact maximum likelihood.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+from sklearn.datasets import load_iris, load_wine
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import train_test_split
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import StandardScaler
+
+from . import exact, inference
+from .batches import Rows, batch
+from .couplings import Bilinear, LinearQuadratic, Symmetric
+from .energy import Energy
+from .model import EBM
+from .networks import MLP, Linear
+from .objectives import AbstractObjective, ExactMLE, MinMin
+from .partition import Network
+from .polytopes import Permutahedron
+from .progress import ProgressBar
+from .solver import HeldOut, Solver, fit
+
+__all__ = ["main"]
+
+METHODS = {
+    "partita min-min, tau(x)": (MinMin(100), False),
+    "partita min-min, tau(theta)": (MinMin(100), True),
+    "partita exact MLE": (ExactMLE(), False),
+}
+ROWS = 2000
+LABELS = 8
+FEATURES = 6
+
+
+class Problem(NamedTuple):
+    """Data split into train and test, how to score an answer, and what a user would pick instead."""
+
+    name: str
+    told: str
+    x: np.ndarray
+    y: np.ndarray
+    energy: Energy
+    score: tuple[str, Callable[[np.ndarray, np.ndarray], float]]
+    baselines: dict[str, tuple[Any, Callable[[np.ndarray], np.ndarray]]]
+
+
+class Outcome(NamedTuple):
+    """One method on the test rows; `tau` and `lse` are the learned and the exact log-partitions of its energy."""
+
+    name: str
+    seconds: float
+    score: float
+    log_likelihood: float | None = None
+    tau: np.ndarray = np.zeros(0)
+    lse: np.ndarray = np.zeros(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m partita.demo", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the picture")
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console(width=110)
+    figure = Figure(figsize=(12, 4.6), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for axis, problem in zip(axes, problems(), strict=True):
+        console.print(f"\n[bold]{problem.name}[/bold]. {problem.told}")
+        outcomes = solve(problem)
+        console.print(as_table(problem, outcomes))
+        draw(axis, problem, outcomes)
+    figure.suptitle("The learned log-partition on unseen rows")
+    figure.savefig(out / "demo.png", dpi=120)
+    console.print(f"\nPicture: {out / 'demo.png'}")
+
+
+def problems() -> list[Problem]:
+    """Iris and wine rankings, and generated label sets."""
+    ranking = "The classes are ranked by their naive Bayes scores; learn the ranking from the features."
+    sets = f"{LABELS} labels drawn from an Ising model whose labels strongly attract or repel each other."
+    return [
+        ranking_problem("iris", ranking, *load_iris(return_X_y=True)),
+        ranking_problem("wine", ranking, *load_wine(return_X_y=True)),
+        label_set_problem("generated label sets", sets),
+    ]
+
+
+def ranking_problem(name: str, told: str, x: np.ndarray, classes: np.ndarray) -> Problem:
+    """Rank 0 goes to the class with the largest Gaussian naive Bayes posterior of the row, and so on down."""
+    scores = np.asarray(GaussianNB().fit(x, classes).predict_joint_log_proba(x))
+    y = np.argsort(np.argsort(-scores, axis=1), axis=1)
+    ranks = lambda predicted: np.argsort(np.argsort(predicted, axis=1), axis=1)  # noqa: E731
+    baselines = {
+        "ridge on ranks": (RidgeCV(), ranks),
+        "extra trees on ranks": (ExtraTreesRegressor(200, random_state=0), ranks),
+    }
+    coupling = Bilinear(Permutahedron(y.shape[1]))
+    energy = Energy(MLP(x.shape[1], coupling.theta_shape, width=64, key=jax.random.key(0)), coupling)
+    return Problem(name, told, x, y, energy, ("Kendall tau", kendall), baselines)
+
+
+def label_set_problem(name: str, told: str) -> Problem:
+    """2,000 rows: u = W x, and pairs of labels with interactions of -3, 0 or 3; exact draws."""
+    coupling = LinearQuadratic(Symmetric(LABELS), shared=False)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    w = rng.normal(size=(FEATURES, LABELS))
+    s = rng.choice([-3.0, 0.0, 0.0, 3.0], size=coupling.interaction.size)
+    u = x @ w - coupling.interaction.matrix(jnp.asarray(s)).sum(axis=1) / 2
+    theta = jnp.asarray(np.hstack([u, np.tile(s, (ROWS, 1))]), jnp.float32)
+    truth = EBM(Energy(lambda theta: theta, coupling), Network(lambda theta: theta.sum()))
+    keys = jax.random.split(jax.random.key(0), ROWS)
+    y = jax.vmap(lambda t, key: exact.sample(truth, truth.row(t), 1, key=key)[0])(theta, keys)
+    as_is = np.asarray
+    baselines = {
+        "logistic regressions": (MultiOutputClassifier(LogisticRegression()), as_is),
+        "classifier chain": (ClassifierChain(LogisticRegression(), order="random", random_state=0), as_is),
+        "extra trees": (ExtraTreesClassifier(200, random_state=0), as_is),
+    }
+    shared = LinearQuadratic(Symmetric(LABELS), shared=True)
+    energy = Energy(Linear(FEATURES, shared.theta_shape, key=jax.random.key(0)), shared)
+    return Problem(name, told, x, np.asarray(y), energy, ("subset accuracy", subset_accuracy), baselines)
+
+
+def solve(problem: Problem) -> list[Outcome]:
+    """Min-min with two kinds of tau, exact MLE and the baselines, on one 75/25 split."""
+    halves: Any = train_test_split(problem.x, problem.y, test_size=0.25, random_state=0)
+    x_train, x_test, y_train, y_test = halves
+    scaler: Any = StandardScaler().fit(x_train)
+    train, test = (scaler.transform(x_train), y_train), (scaler.transform(x_test), y_test)
+    score = problem.score[1]
+    outcomes = []
+    for name, (objective, of_logits) in METHODS.items():
+        began = time.perf_counter()
+        model = train_model(name, problem.energy, objective, train, of_logits)
+        seconds = time.perf_counter() - began
+        answer = score(y_test, np.asarray(inference.mode(model, test[0])))
+        likelihood = float(inference.log_prob(model, *test).mean())
+        if isinstance(objective, ExactMLE):
+            outcomes.append(Outcome(name, seconds, answer, likelihood))
+            continue
+        tau, lse = (np.asarray(inference.log_partition(model, test[0], method=m)) for m in ("learned", "exact"))
+        outcomes.append(Outcome(name, seconds, answer, likelihood, tau, lse))
+    for name, (estimator, decode) in problem.baselines.items():
+        began = time.perf_counter()
+        estimator.fit(*train)
+        answer = score(y_test, decode(estimator.predict(test[0])))
+        likelihood = independent_likelihood(estimator, *test) if name == "logistic regressions" else None
+        outcomes.append(Outcome(name, time.perf_counter() - began, answer, likelihood))
+    return outcomes
+
+
+def train_model(name: str, g: Energy, objective: AbstractObjective, data: tuple, of_logits: bool) -> EBM:
+    """The energy with an MLP tau; a fifth of the rows tells when to stop."""
+    x_fit, x_stop, y_fit, y_stop = train_test_split(*data, test_size=0.2, random_state=0)
+    tau_key, fit_key, stop_key = jax.random.split(jax.random.key(1), 3)
+    size = int(np.prod(g.coupling.theta_shape)) if of_logits else data[0].shape[1]
+    start = EBM(g, Network(MLP(size, (), width=64, key=tau_key), of_logits=of_logits))
+    measure = HeldOut(objective, batch(start, x_stop, y_stop), stop_key)
+    rows = Rows(x_fit, y_fit, batch_size=32)
+    solver = Solver(objective, learning_rate=3e-3, penalty=1e-3)
+    with ProgressBar(name.removeprefix("partita ")) as bar:
+        options = {"steps": 3000, "measure": measure, "patience": 10, "callbacks": [bar]}
+        return fit(solver, start, rows, key=fit_key, **options).model
+
+
+def kendall(y: np.ndarray, answer: np.ndarray) -> float:
+    """Mean over the rows of (concordant - discordant) / all pairs of labels."""
+    a, b = np.triu_indices(y.shape[1], 1)
+    return float(np.mean(np.sign(y[:, a] - y[:, b]) * np.sign(answer[:, a] - answer[:, b])))
+
+
+def subset_accuracy(y: np.ndarray, answer: np.ndarray) -> float:
+    """Share of rows whose whole set is right."""
+    return float(np.mean(np.all(y == answer, axis=1)))
+
+
+def independent_likelihood(estimator: Any, x: np.ndarray, y: np.ndarray) -> float:
+    """Mean log-probability of the whole set under independent labels."""
+    p = np.stack([column[:, 1] for column in estimator.predict_proba(x)], axis=1)
+    return float(np.mean(np.sum(np.log(np.where(y == 1, p, 1 - p)), axis=1)))
+
+
+def as_table(problem: Problem, outcomes: list[Outcome]) -> Table:
+    table = Table()
+    for column in ("method", problem.score[0], "log p(y|x), exact", "mean |tau - LSE|", "seconds"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for outcome in outcomes:
+        likelihood = "" if outcome.log_likelihood is None else f"{outcome.log_likelihood:.3f}"
+        error = "" if not outcome.tau.size else f"{np.abs(outcome.tau - outcome.lse).mean():.3f}"
+        table.add_row(outcome.name, f"{outcome.score:.3f}", likelihood, error, f"{outcome.seconds:.1f}")
+    return table
+
+
+def draw(axis: Axes, problem: Problem, outcomes: list[Outcome]) -> None:
+    """Learned tau against exact LSE, with the diagonal."""
+    shown = [outcome for outcome in outcomes if outcome.tau.size]
+    both = np.concatenate([values for outcome in shown for values in (outcome.tau, outcome.lse)])
+    margin = 0.05 * np.ptp(both)
+    ends = (both.min() - margin, both.max() + margin)
+    axis.plot(ends, ends, color="0.6", linewidth=1)
+    for outcome, color in zip(shown, ("tab:orange", "tab:purple"), strict=True):
+        axis.scatter(outcome.lse, outcome.tau, s=14, alpha=0.7, color=color, label=outcome.name.split(", ")[-1])
+    axis.set(title=problem.name, xlabel="exact log-partition", ylabel="learned tau", xlim=ends, ylim=ends)
+    axis.set_box_aspect(1)
+    axis.legend(loc="upper left", frameon=False)
+
+
+if __name__ == "__main__":
+    main()
