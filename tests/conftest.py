@@ -1,10 +1,14 @@
-"""Shapes in the signatures are checked at run time, in tests only; real data come through PARTITA_DATA."""
+"""What all tests share. Shapes in the signatures are checked at run time (`--jaxtyping-packages`), in tests only."""
 
-import os
+import sys
 from pathlib import Path
 
 import jax
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.data import data_dir as folder_of_data
 
 
 @pytest.fixture
@@ -12,10 +16,10 @@ def key():
     return jax.random.key(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def data_dir():
-    """The folder of real data sets: PARTITA_DATA, or ../shared/data beside the checkout."""
-    folder = Path(os.environ.get("PARTITA_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    """The folder of real data sets."""
+    folder = folder_of_data()
     if not folder.is_dir():
         pytest.skip(f"real data needed: set PARTITA_DATA to their folder (looked in {folder})")
     return folder

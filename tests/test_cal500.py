@@ -1,0 +1,63 @@
+"""Algorithm 1 on real data where Y cannot be enumerated: cal500, 174 labels, 2^174 sets (401 training rows)."""
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.data import cal500
+from benchmarks.figure1 import model
+from partita import batches, objectives
+from partita._types import RESULTS
+from partita.solver import HeldOut, Solver, fit
+
+
+@pytest.fixture(scope="module")
+def data(data_dir):
+    from sklearn.model_selection import train_test_split
+
+    x, y = cal500(data_dir)
+    train, _ = train_test_split(np.arange(len(x)), test_size=0.2, random_state=0)
+    return x[train], y[train]
+
+
+def exact_loss(objective, data, steps, rate=1e-4):
+    """The exact loss after training, and the solution."""
+    key = jax.random.key(0)
+    start = model(key, data[0].shape[1], data[1].shape[1])
+    measure = HeldOut(objectives.ExactMLE(), batches.batch(start, *data), key)
+    solution = fit(Solver(objective, learning_rate=rate), start, data, steps=steps, every=50, key=key)
+    return measure(solution.model), solution
+
+
+def check_order(data, steps, samples, draws):
+    found = [exact_loss(objectives.MinMin(b, draws), data, steps)[0] for b in samples]
+    best = exact_loss(objectives.ExactMLE(), data, steps)[0]
+    assert np.isfinite(found).all()
+    assert found == sorted(found, reverse=True)
+    assert found[-1] > best
+
+
+def test_more_draws_come_closer_to_exact_mle(data):
+    """300 steps of the paper's Figure 1: losses in the order of B', exact MLE the lowest."""
+    check_order(data, 300, [10, 100], "per-row")
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-2, 1e-1])
+def test_every_step_is_finite_at_every_learning_rate(rate, data):
+    solution = exact_loss(objectives.MinMin(100, "shared"), data, 300, rate)[1]
+    assert solution.result is RESULTS.completed
+    assert all(np.isfinite(values).all() for values in solution.history.steps.values())
+
+
+@pytest.mark.slow
+def test_figure_1_in_full(data):
+    """5,000 steps and B' up to 1,000, with shared draws (per-row ones: `python -m benchmarks.figure1`)."""
+    check_order(data, 5000, [10, 100, 1000], "shared")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [1e-3, 1e-2, 1e-1])
+def test_5000_steps_are_finite_at_every_learning_rate(rate, data):
+    solution = exact_loss(objectives.MinMin(10), data, 5000, rate)[1]
+    assert solution.result is RESULTS.completed
+    assert all(np.isfinite(values).all() for values in solution.history.steps.values())
