@@ -27,6 +27,8 @@ __all__ = [
 # Unbounded conjugates continue linearly from density ratio e^20; on bounded domains float32 can come within 1e-4.
 LOG_RATIO = 20.0
 MARGIN = 1e-4
+# The tangent must stay finite in float32 for arguments up to 1e6.
+MAX_RATIO = 1e30
 
 
 class AbstractDivergence(eqx.Module):
@@ -83,7 +85,7 @@ class KL(AbstractDivergence):
         return jax.scipy.special.xlogy(u, u) - u + 1
 
     def conjugate(self, v):
-        return jnp.expm1(v)
+        return jnp.exp(v) - 1
 
     def density(self, v):
         return jnp.exp(v)
@@ -93,7 +95,7 @@ class KL(AbstractDivergence):
 
     def weighted_conjugate(self, v, log_w):
         """exp(v + log w) - w, never the product of a tiny w and a huge exp(v)."""
-        return self.continued(v + log_w) - jnp.expm1(log_w)
+        return self.continued(v + log_w) + 1 - jnp.exp(log_w)
 
 
 class ChiSquare(AbstractDivergence):
@@ -121,29 +123,32 @@ class Tsallis(AbstractDivergence):
     bound: float = eqx.field(static=True)
 
     def __init__(self, alpha: float = 1.5, bound: float | None = None):
-        if not alpha > 0 or alpha == 1:
-            raise ValueError(f"Tsallis needs alpha > 0 and alpha != 1; got {alpha}. For alpha = 1 use KL().")
+        if not 0 < alpha < math.inf or alpha == 1:
+            raise ValueError(f"Tsallis needs a finite alpha > 0, alpha != 1; got {alpha}. For alpha = 1 use KL().")
         self.alpha = float(alpha)
         if bound is not None:
             self.bound = float(bound)
-        elif alpha > 1:
-            self.bound = math.expm1(min((alpha - 1) * LOG_RATIO, 80.0)) / (alpha - 1)
         else:
-            self.bound = (1 - MARGIN) / (1 - alpha)
+            # s = 1 + (a - 1) v at ratio e^20, but no nearer to the end of a bounded domain than float32 allows.
+            log_s = max((alpha - 1) * LOG_RATIO, math.log(MARGIN))
+            self.bound = math.expm1(min(log_s, 80.0)) / (alpha - 1)
 
     def __check_init__(self):
         _check_bound(self, math.inf if self.alpha > 1 else 1 / (1 - self.alpha))
 
     def f(self, u):
         a = self.alpha
-        return (u**a - 1 - a * (u - 1)) / (a * (a - 1))
+        # u (u^(a-1) - 1) / (a - 1) is -> u log u as a -> 1, without cancellation.
+        positive = jnp.where(u > 0, u, 1)
+        power = jnp.where(u > 0, positive * jnp.expm1((a - 1) * jnp.log(positive)) / (a - 1), 0)
+        return (power - (u - 1)) / a
 
     def conjugate(self, v):
         a = self.alpha
-        s = 1 + (a - 1) * v
-        # The power is taken of a positive number only, so that its gradient exists where s <= 0.
-        power = jnp.where(s > 0, jnp.where(s > 0, s, 1) ** (a / (a - 1)), 0)
-        return (power - 1) / a
+        s = (a - 1) * v
+        # The power (1 + s)^(a / (a - 1)) is taken of a positive number only, so that its gradient exists elsewhere.
+        inside = jnp.where(s > -1, s, 0)
+        return jnp.where(s > -1, jnp.exp(a / (a - 1) * jnp.log1p(inside)) - 1, -1) / a
 
 
 class JensenShannon(AbstractDivergence):
@@ -158,7 +163,7 @@ class JensenShannon(AbstractDivergence):
         return jax.scipy.special.xlogy(u, u) - (u + 1) * jnp.log((u + 1) / 2)
 
     def conjugate(self, v):
-        return -jnp.log1p(-jnp.expm1(v))
+        return -jnp.log(2 - jnp.exp(v))
 
 
 class SquaredHellinger(AbstractDivergence):
@@ -195,3 +200,9 @@ def _check_bound(divergence: AbstractDivergence, supremum: float = math.inf) -> 
     name, c, low = type(divergence).__name__, divergence.bound, 0.0 - divergence.start
     if not low < c < supremum:
         raise ValueError(f"{name} needs a bound c with f'(1) = {low:.3g} < c < {supremum:.3g}; got c = {c}.")
+    with jax.ensure_compile_time_eval():
+        slope = float(jax.grad(divergence.conjugate)(jnp.float32(c)))
+    if not slope < MAX_RATIO:
+        raise ValueError(
+            f"{name} at the bound c = {c} has density {slope:.3g}, too large for float32; lower the bound."
+        )

@@ -264,9 +264,13 @@ class Enumeration(AbstractMethod):
             return super().log_partition(theta, q)
         tilt = self.no_tilt(theta)
         tau = jax.lax.stop_gradient(self._multiplier(theta, q, tilt))
-        # One Newton step: it polishes the root, and its gradient is that of the implicit function.
+        # A Newton step polishes the root, by no more than bisection left open (where float32 puts the root on the cap
+        # of the density, the slope is 0); its gradient is that of the implicit function.
         mass, slope = jax.value_and_grad(lambda t: self._mass(theta, q, tilt, t))(tau)
-        return tau - (mass - 1) / jax.lax.stop_gradient(jnp.minimum(slope, -jnp.finfo(tau.dtype).tiny))
+        slope = jax.lax.stop_gradient(jnp.minimum(slope, -jnp.finfo(tau.dtype).tiny))
+        width = 2 * jnp.finfo(tau.dtype).eps * jnp.maximum(1, jnp.abs(tau))
+        polish = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
+        return tau - polish - (mass - jax.lax.stop_gradient(mass)) / slope
 
     def sample(self, theta, q, num, *, key):
         chunk_key, element_key = jax.random.split(key)
@@ -274,13 +278,17 @@ class Enumeration(AbstractMethod):
         tilt = self.no_tilt(theta)
         chunks = self._map(lambda log_q, g: jax.nn.logsumexp(log_p(log_q, g)), theta, q, tilt)
         chosen = jax.random.categorical(chunk_key, chunks, shape=(num,))
+        u = jax.random.uniform(element_key, (num,), theta.dtype)
 
-        def within(chunk_and_key):
-            chunk, key = chunk_and_key
-            i, log_q, g = self._chunk(chunk, theta, q, tilt)
-            return self.space.element(i[jax.random.categorical(key, log_p(log_q, g))])
+        def within(drawn, c):
+            # Every chunk once, whatever the number of draws: those that chose it invert its distribution function.
+            i, log_q, g = self._chunk(c, theta, q, tilt)
+            total = jnp.cumsum(jax.nn.softmax(log_p(log_q, g)))
+            place = jnp.searchsorted(total, u * total[-1], side="right")
+            return jnp.where(chosen == c, i[jnp.minimum(place, i.size - 1)], drawn), None
 
-        return jax.lax.map(within, (chosen, jax.random.split(element_key, num)))
+        drawn, _ = jax.lax.scan(within, jnp.zeros(num, int), jnp.arange(self._num_chunks))
+        return jax.vmap(self.space.element)(drawn)
 
     def mode(self, theta, q):
         # Densities increase with g, so under a uniform q the mode is the largest g, without ties at 0 or at the bound.
@@ -356,9 +364,9 @@ _BILINEAR: tuple[tuple[Any, tuple[type, ...], Callable[[Any], AbstractMethod]], 
 )
 
 
-def method(model: EBM) -> AbstractMethod:
-    """The exact method for a model, or a `TooLargeError` that names the limit and the alternatives."""
-    coupling, q, f = model.g.coupling, model.q, model.f
+def method(model: EBM, q: AbstractMeasure | None = None) -> AbstractMethod:
+    """The exact method for a model (and another q than its own), or a `TooLargeError` that names the alternatives."""
+    coupling, q, f = model.g.coupling, model.q if q is None else q, model.f
     if isinstance(coupling, Bilinear) and isinstance(f, KL):
         for polytope, measures, serving in _BILINEAR:
             if isinstance(coupling.polytope, polytope) and isinstance(q, measures):
@@ -372,18 +380,18 @@ def method(model: EBM) -> AbstractMethod:
 
 def log_partition(model: EBM, row: Row) -> Scalar:
     """The tau that makes p(.|x) sum to one: log E_q[exp g] for KL, the multiplier for other f."""
-    return method(model).log_partition(row.theta, row.q)
+    return method(model, row.q).log_partition(row.theta, row.q)
 
 
 def softmax(model: EBM, row: Row) -> Scalar:
     """max_p <g, p> - D_f(p, q); for KL the same as `log_partition`."""
-    serving = method(model)
+    serving = method(model, row.q)
     return serving.softmax(row.theta, row.q, serving.no_tilt(row.theta))
 
 
 def marginals(model: EBM, row: Row) -> Float[Array, " *stat"]:
     """E_p[indicators(y)]: label probabilities for sets, the matrix P[label j has rank p] for rankings."""
-    return method(model).marginals(row.theta, row.q)
+    return method(model, row.q).marginals(row.theta, row.q)
 
 
 def log_prob(model: EBM, row: Row, y: Int[Array, " *y"]) -> Scalar:
@@ -393,14 +401,14 @@ def log_prob(model: EBM, row: Row, y: Int[Array, " *y"]) -> Scalar:
 
 def sample(model: EBM, row: Row, num: int, *, key: Key) -> Int[Array, " num *y"]:
     """Exact draws from p(.|x)."""
-    return method(model).sample(row.theta, row.q, num, key=key)
+    return method(model, row.q).sample(row.theta, row.q, num, key=key)
 
 
 def mode(model: EBM, row: Row) -> Int[Array, " *y"]:
     """A most probable y. Under a uniform q a bilinear coupling needs only its polytope's argmax, at any size."""
     if isinstance(model.g.coupling, Bilinear) and isinstance(row.q, Uniform):
         return model.g.coupling.polytope.argmax(row.theta)
-    return method(model).mode(row.theta, row.q)
+    return method(model, row.q).mode(row.theta, row.q)
 
 
 def _too_large(model: EBM, limit: str) -> TooLargeError:

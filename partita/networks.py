@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Key
+from ._types import Array, Float, Key, PyTree
 
 __all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Paired", "ResNet"]
 
@@ -141,7 +141,7 @@ class ICNN(AbstractNetwork):
 class Paired(eqx.Module):
     """A network of two arrays, for `couplings.Neural`: body(concatenate(theta, y))."""
 
-    body: AbstractNetwork
+    body: PyTree
 
     def __call__(self, theta, y):
         return self.body(jnp.concatenate([theta.ravel(), y.ravel()]))
@@ -153,7 +153,9 @@ def _output(fan_in: int, out_shape: tuple[int, ...], zero: bool, key: Key) -> Af
 
 
 def _shape(out_shape: Shape) -> tuple[int, ...]:
-    return (out_shape,) if isinstance(out_shape, int) else tuple(out_shape)
+    shape = (out_shape,) if isinstance(out_shape, int) else tuple(out_shape)
+    _check_sizes(**{f"out_shape[{i}]": size for i, size in enumerate(shape)})
+    return shape
 
 
 def _check_sizes(**sizes: int) -> None:

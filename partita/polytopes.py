@@ -191,7 +191,7 @@ def _project_birkhoff(theta: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """
     k = theta.shape[0]
     dtype = theta.dtype
-    tolerance = 4 * k * jnp.finfo(dtype).eps * jnp.maximum(1, jnp.abs(theta).max())
+    tolerance = k * jnp.finfo(dtype).eps * jnp.maximum(1, jnp.abs(theta).max())
 
     def primal(ab):
         return jnp.maximum(theta - ab[:k, None] - ab[None, k:], 0)

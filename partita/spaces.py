@@ -2,6 +2,7 @@
 
 import abc
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +14,13 @@ from ._types import Array, Bool, Float, Int, Key
 __all__ = ["AbstractSpace", "Hypercube", "KSubsets", "Permutations", "Simplex", "TooLargeError"]
 
 MAX_BYTES = 2**30
+
+
+def _integer(n: Any) -> int:
+    """A plain int: sizes are exact at any k, which numpy's integers are not."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer):
+        raise TypeError(f"A number of labels must be an integer; got {n!r} of type {type(n).__name__}.")
+    return int(n)
 
 
 class TooLargeError(ValueError):
@@ -71,10 +79,10 @@ class Hypercube(AbstractSpace):
     8
     """
 
-    k: int = eqx.field(static=True)
+    k: int = eqx.field(static=True, converter=_integer)
 
     def __check_init__(self):
-        _check_labels(self.k, self, "For a single yes/no label use Simplex(2).")
+        _check_labels(self, "For a single yes/no label use Simplex(2).")
 
     @property
     def shape(self):
@@ -104,10 +112,10 @@ class Permutations(AbstractSpace):
     24
     """
 
-    k: int = eqx.field(static=True)
+    k: int = eqx.field(static=True, converter=_integer)
 
     def __check_init__(self):
-        _check_labels(self.k, self, "One label has only one ranking.")
+        _check_labels(self, "One label has only one ranking.")
 
     @property
     def shape(self):
@@ -145,11 +153,11 @@ class KSubsets(AbstractSpace):
     10
     """
 
-    k: int = eqx.field(static=True)
-    m: int = eqx.field(static=True)
+    k: int = eqx.field(static=True, converter=_integer)
+    m: int = eqx.field(static=True, converter=_integer)
 
     def __check_init__(self):
-        _check_labels(self.k, self, "One label has only one subset of each size.")
+        _check_labels(self, "One label has only one subset of each size.")
         if not 0 < self.m < self.k:
             raise ValueError(f"KSubsets needs 0 < m < k; got k = {self.k}, m = {self.m}. Any set size: Hypercube(k).")
 
@@ -188,10 +196,10 @@ class Simplex(AbstractSpace):
     [0, 1, 0]
     """
 
-    k: int = eqx.field(static=True)
+    k: int = eqx.field(static=True, converter=_integer)
 
     def __check_init__(self):
-        _check_labels(self.k, self, "With one class there is nothing to learn.")
+        _check_labels(self, "With one class there is nothing to learn.")
 
     @property
     def shape(self):
@@ -211,12 +219,9 @@ class Simplex(AbstractSpace):
         return (jnp.arange(self.k) == i).astype(int)
 
 
-def _check_labels(k: int, space: AbstractSpace, advice: str) -> None:
-    name = type(space).__name__
-    if not isinstance(k, int | np.integer) or isinstance(k, bool):
-        raise TypeError(f"{name} needs an integer number of labels k; got {k!r} of type {type(k).__name__}.")
-    if k < 2:
-        raise ValueError(f"{name} needs k >= 2 labels; got k = {k}. {advice}")
+def _check_labels(space: Any, advice: str) -> None:
+    if space.k < 2:
+        raise ValueError(f"{type(space).__name__} needs k >= 2 labels; got k = {space.k}. {advice}")
 
 
 def _int32(n: int) -> int:

@@ -1,0 +1,96 @@
+"""Exact log-partition of rankings by the subset program: a row costs k 2^(k-1) terms, a gradient a few times that.
+
+    python -m benchmarks.subset_dp [--repeats 5] [--out out/bench]
+
+Birkhoff logits, uniform q, float32, one core. Compilation is timed apart; times are medians, with the least and the
+largest of the repeats.
+"""
+
+import os
+
+# Before JAX starts its threads: they inherit the core.
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+import partita as pt
+
+# (labels, rows): a call takes some milliseconds.
+SIZES = ((11, 16), (13, 8), (16, 2))
+
+
+def log_partition(k: int) -> Callable[[jax.Array], jax.Array]:
+    """The log-partition of one row of logits."""
+    coupling = pt.couplings.Bilinear(pt.polytopes.Birkhoff(k))
+    model = pt.EBM(pt.Energy(None, coupling), pt.partition.Table(1))
+    method = pt.exact.method(model)
+    if not isinstance(method, pt.exact.SubsetDP):
+        raise TypeError(f"This measures exact.SubsetDP, but {type(method).__name__} serves k = {k}.")
+    return lambda theta: method.log_partition(theta, model.q)
+
+
+def measure(fn: Callable, theta: jax.Array, repeats: int) -> dict:
+    """Seconds to compile, and seconds per row: median, least and largest."""
+    began = time.perf_counter()
+    compiled = jax.jit(jax.vmap(fn)).lower(theta).compile()
+    compile_seconds = time.perf_counter() - began
+    jax.block_until_ready(compiled(theta))
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(theta))
+        seconds.append((time.perf_counter() - began) / len(theta))
+    return {
+        "compile": compile_seconds,
+        "median": statistics.median(seconds),
+        "least": min(seconds),
+        "largest": max(seconds),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("out/bench"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    table = Table(title=f"Subset program, one core, {options.repeats} repeats")
+    for column in ("k", "rows", "what", "compile s", "ms per row", "least - largest", "terms", "ns per term"):
+        table.add_column(column, justify="right")
+    for k, rows in SIZES:
+        theta = jax.random.normal(jax.random.key(k), (rows, k, k))
+        terms = k * 2 ** (k - 1)
+        value = log_partition(k)
+        for what, fn in {"value": value, "gradient": jax.grad(value)}.items():
+            found = measure(fn, theta, options.repeats)
+            per_term = 1e9 * found["median"] / terms
+            with (options.out / "subset_dp.jsonl").open("a") as lines:
+                record = {"k": k, "rows": rows, "what": what, "terms": terms, "ns_per_term": per_term, **found}
+                record |= {"jax": jax.__version__, "machine": platform.machine(), "time": time.strftime("%FT%T%z")}
+                lines.write(json.dumps(record) + "\n")
+            table.add_row(
+                str(k),
+                str(rows),
+                what,
+                f"{found['compile']:.1f}",
+                f"{1e3 * found['median']:.2f}",
+                f"{1e3 * found['least']:.2f} - {1e3 * found['largest']:.2f}",
+                f"{terms:,}",
+                f"{per_term:.1f}",
+            )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Objectives: what they refuse, how they weigh rows, which q they use, and that they stay finite."""
+
+import functools
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy
+from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
+
+from partita import exact
+from partita._types import Batch
+from partita.couplings import LinearQuadratic, Symmetric
+from partita.divergences import KL, ChiSquare
+from partita.energy import Energy
+from partita.measures import ProductBernoulli
+from partita.model import EBM
+from partita.networks import Linear
+from partita.objectives import ExactMLE, MinMin
+from partita.partition import Table
+from partita.spaces import TooLargeError
+
+# Losses are of order 1 and have at most 24 terms per row: float32 leaves errors of some 1e-6.
+TOLERANCE = 2e-5
+ROWS = 4
+
+# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
+jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@jit
+def ask(objective, model, batch, key):
+    """Loss, info, and the gradient in all of g and tau."""
+    loss = eqx.filter_value_and_grad(lambda model: objective.loss(model, None, batch, key=key), has_aux=True)
+    (value, (_, info)), gradient = loss(model)
+    return value, info, (gradient.g, gradient.tau)
+
+
+def data(space, **fields):
+    x_key, y_key = jax.random.split(jax.random.key(1))
+    x = jax.random.normal(x_key, (ROWS, FEATURES))
+    return Batch(x, space.sample(ROWS, key=y_key), index=jnp.arange(ROWS), **fields)
+
+
+def rows(batch, which):
+    return jax.tree.map(lambda a: a[jnp.asarray(which)], batch)
+
+
+def assert_same(found, truth, scale=1.0):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(scale * a, b, atol=TOLERANCE), found, truth)
+
+
+@jit
+def _enumerate(model, batch):
+    def of_row(x, y, index, reference):
+        row = model.row(x, index, reference)
+        log_q, g = jax.vmap(lambda y: (row.q.log_prob(y), model.g(x, y)))(model.space.elements())
+        return {"log_q": log_q, "g": g, "tau": model.tau(row), "observed": model.g(x, y)}
+
+    return jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
+
+
+def enumerated(model, batch):
+    """For every row: log q and g of all outputs, tau, and g of the observed output; in float64."""
+    found = _enumerate(model, batch)
+    return SimpleNamespace(**{name: np.asarray(a, float) for name, a in found.items()})
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match=r"num_samples >= 1.*got 0"):
+        MinMin(num_samples=0)
+    with pytest.raises(ValueError, match=r"'per-row' or 'shared'.*'each'"):
+        MinMin(draws="each")
+
+
+def test_exact_mle_refuses_before_any_work_what_no_method_serves():
+    large = EBM(Energy(None, LinearQuadratic(Symmetric(174), shared=False)), Table(ROWS))
+    with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin"):
+        ExactMLE().check(large)
+    ExactMLE().check(model(COUPLINGS["ising"]))
+
+
+# Draws that are shared do not depend on the number of rows, so both objectives can be compared over batches.
+OBJECTIVES = {"exact": ExactMLE(), "shared": MinMin(num_samples=5, draws="shared")}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_weight_two_is_the_row_twice_and_weight_zero_no_row(name, key):
+    """Sums over the rows, n times the mean, agree."""
+    weighed = model(COUPLINGS["unary"])
+    batch = data(weighed.space)
+
+    def total(batch):
+        value, _, gradient = ask(OBJECTIVES[name], weighed, batch, key)
+        return jax.tree.map(lambda a: len(batch.x) * a, (value, gradient))
+
+    weight = jnp.array([2.0, 1.0, 0.0, 1.0])
+    weighted = eqx.tree_at(lambda b: b.weight, batch, weight, is_leaf=lambda a: a is None)
+    assert_same(total(weighted), total(rows(batch, [0, 0, 1, 3])))
+    ones = eqx.tree_at(lambda b: b.weight, batch, jnp.ones(ROWS), is_leaf=lambda a: a is None)
+    assert_same(total(ones), total(batch))
+    assert abs(total(weighted)[0] - total(batch)[0]) > 0.01
+
+
+@pytest.mark.parametrize("f", [KL(), ChiSquare()], ids=str)
+@pytest.mark.parametrize("shift", [0.0, -0.5])
+def test_mass_estimates_the_total_probability(f, shift, key):
+    """sum_y q (f+*)'(g - tau), which is 1 at the exact tau: 20,000 draws per row, |z| < 4 (p = 6e-5)."""
+    ising = model(COUPLINGS["ising"], f=f, q=references(COUPLINGS["ising"].space)[-1])
+    batch = data(ising.space)
+    tau = jit(jax.vmap(lambda x: exact.log_partition(ising, ising.row(x))))(batch.x) + shift
+    table = eqx.tree_at(lambda table: table.values, Table(ROWS, f), tau)
+    tabular = eqx.tree_at(lambda model: model.tau, ising, table)
+    rows = enumerated(tabular, batch)
+    q, density = np.exp(rows.log_q), np.asarray(jnp.vectorize(f.density)(rows.g - rows.tau[:, None]), float)
+    truth = np.sum(q * density, axis=1)
+    if shift == 0:
+        np.testing.assert_allclose(truth, 1, atol=TOLERANCE)
+    else:
+        assert truth.min() > 1.1
+    draws = 20_000
+    _, info, _ = ask(MinMin(num_samples=draws), tabular, batch, key)
+    variance = np.sum(q * (density - truth[:, None]) ** 2, axis=1) / draws
+    assert abs(float(info["mass"]) - truth.mean()) < 4 * np.sqrt(variance.sum()) / ROWS
+
+
+def test_each_row_has_its_own_reference(key):
+    """Batch.reference is a q per row: exact MLE equals enumeration, Algorithm 1 is within |z| < 4 of it (p = 6e-5)."""
+    ising = model(COUPLINGS["ising"])
+    reference = ProductBernoulli(2 * jax.random.normal(jax.random.key(2), (ROWS, 4)))
+    batch = data(ising.space, reference=reference)
+    rows = enumerated(ising, batch)
+    value, _, _ = ask(ExactMLE(), ising, batch, key)
+    truth = np.mean(scipy.special.logsumexp(rows.log_q + rows.g, axis=1) - rows.observed)
+    assert float(value) == pytest.approx(truth, abs=TOLERANCE)
+
+    q, terms = np.exp(rows.log_q), np.exp(rows.g - rows.tau[:, None]) - 1
+    mean = np.sum(q * terms, axis=1)
+    truth = np.mean(rows.tau + mean - rows.observed)
+    draws = 20_000
+    deviation = np.sqrt(np.sum(q * (terms - mean[:, None]) ** 2) / draws) / ROWS
+    value, _, _ = ask(MinMin(num_samples=draws), ising, batch, key)
+    assert abs(float(value) - truth) < 4 * deviation
+    # The model's own q, uniform, is far from that.
+    value, _, _ = ask(MinMin(num_samples=draws), ising, data(ising.space), key)
+    assert abs(float(value) - truth) > 20 * deviation
+
+
+def test_shared_draws_with_a_reference_per_row_are_refused(key):
+    unary = model(COUPLINGS["unary"])
+    batch = data(unary.space, reference=ProductBernoulli(jnp.zeros((ROWS, 4))))
+    with pytest.raises(ValueError, match="draws='shared' needs one q"):
+        MinMin(draws="shared").loss(unary, None, batch, key=key)
+
+
+@pytest.mark.parametrize("name", ["unary", "ising", "permutahedron"])
+def test_exact_mle_is_the_negative_log_likelihood_relative_to_q(name, key):
+    """-mean log p + mean log q for KL, and tau plays no part in it."""
+    likely = model(COUPLINGS[name], q=references(COUPLINGS[name].space)[-1])
+    batch = data(likely.space)
+    value, _, (g_gradient, tau_gradient) = ask(ExactMLE(), likely, batch, key)
+    rows = enumerated(likely, batch)
+    observed_log_q = jax.vmap(likely.q.log_prob)(batch.y)
+    log_p = observed_log_q + rows.observed - scipy.special.logsumexp(rows.log_q + rows.g, axis=1)
+    assert float(value) == pytest.approx(float(np.mean(observed_log_q) - np.mean(log_p)), abs=TOLERANCE)
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(tau_gradient))
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(g_gradient))
+
+
+@pytest.mark.parametrize("f", DIVERGENCES)
+@pytest.mark.parametrize("objective", [ExactMLE(), MinMin(num_samples=50)], ids=["exact", "min-min"])
+def test_losses_and_gradients_are_finite_for_scores_of_a_million(objective, f, key):
+    """The design's bound: |g - tau| up to 1e6 in float32. Classes are scored by theta itself, here +-1e6 and 0."""
+    f, coupling = DIVERGENCES[f], COUPLINGS["classes"]
+    h = Linear(3, coupling.theta_shape, key=key)
+    weight = jnp.array([[1e6, -1e6, 0.0], [-1e6, -1e6, 0.0], [1e6, 1e6, 0.0], [0.0, 1e6, 0.0]])
+    h = eqx.tree_at(lambda h: h.layer.weight, h, weight)
+    x, y = jnp.repeat(jnp.eye(3), 4, axis=0), jnp.tile(jnp.eye(4, dtype=int), (3, 1))
+    batch = Batch(x, y, index=jnp.arange(12))
+    value, info, gradient = ask(objective, EBM(Energy(h, coupling), Table(12, f), f=f), batch, key)
+    for leaf in jax.tree.leaves((value, info, gradient)):
+        assert np.all(np.isfinite(leaf))
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient))

@@ -1,0 +1,190 @@
+"""Laws of tau and of the model (Y, q, g, tau, f) that it normalizes."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import COUPLINGS, DIVERGENCES, FEATURES, REFERENCES, model, references
+
+from partita._types import Row
+from partita.divergences import ChiSquare
+from partita.energy import Energy
+from partita.measures import PlackettLuce, Uniform
+from partita.model import EBM
+from partita.networks import MLP, Linear
+from partita.partition import Network, Table, UnseenRowError
+from partita.spaces import Hypercube, Permutations
+
+KEY = jax.random.key(9)
+OF_X, OF_LOGITS = (MLP(size, (), width=4, key=KEY) for size in (FEATURES, 4))
+TAUS = {
+    "Table": lambda f: Table(6, f),
+    "Network": lambda f: Network(OF_X, f),
+    "Network-of-logits": lambda f: Network(OF_LOGITS, f, of_logits=True),
+}
+
+divergences = pytest.mark.parametrize("f", DIVERGENCES.values(), ids=DIVERGENCES)
+taus = pytest.mark.parametrize("make", TAUS.values(), ids=TAUS)
+
+
+@functools.cache
+def row(i=0, index=True):
+    x_key, theta_key = jax.random.split(jax.random.fold_in(KEY, i))
+    x, theta = jax.random.normal(x_key, (FEATURES,)), jax.random.normal(theta_key, (4,))
+    return Row(x, theta, jnp.asarray(i) if index else None, Uniform(Hypercube(4)))
+
+
+@divergences
+@taus
+def test_tau_starts_at_minus_the_slope_of_f_at_one(make, f):
+    """-f'(1) is -1 for chi-square and 0 otherwise; there the density of g = 0 is 1."""
+    tau = make(f)(row(2))
+    assert tau.shape == ()
+    assert float(tau) == (-1 if isinstance(f, ChiSquare) else 0)
+    # One rounding of float32.
+    assert float(f.density(-tau)) == pytest.approx(1, abs=1e-6)
+
+
+@taus
+def test_without_a_divergence_tau_is_that_of_kl(make):
+    assert float(make(None)(row())) == 0
+
+
+def test_table_has_one_value_per_training_row():
+    tau = eqx.tree_at(lambda t: t.values, Table(6), jnp.arange(6.0))
+    assert [float(tau(row(i))) for i in (0, 3, 5)] == [0, 3, 5]
+
+
+def test_table_refuses_rows_it_does_not_hold():
+    """The message names what to pass, and the alternatives."""
+    with pytest.raises(UnseenRowError, match=r"one number per training row.*`index`.*exact.*partition\.Network"):
+        Table(6)(row(index=False))
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_a_table_of_no_rows_is_refused(n):
+    with pytest.raises(ValueError, match=f"at least 1; got {n}"):
+        Table(n)
+
+
+def test_network_adds_its_start_to_the_body():
+    body = MLP(FEATURES, (), width=4, zero=False, key=KEY)
+    f = ChiSquare()
+    np.testing.assert_allclose(Network(body, f)(row(index=False)), body(row().x) - 1, rtol=1e-6)
+
+
+def test_network_of_logits_reads_theta_only():
+    body = MLP(4, (), width=4, zero=False, key=KEY)
+    tau = Network(body, of_logits=True)
+    one, other = row(1), row(2)
+    np.testing.assert_allclose(tau(one), body(one.theta), rtol=1e-6)
+    moved = Row(other.x, one.theta, other.index, other.q)
+    assert float(tau(moved)) == float(tau(one)) != float(tau(other))
+
+
+def test_a_body_of_one_output_serves_too():
+    """Shape (1,) is as good as ()."""
+    assert Network(Linear(FEATURES, 1, key=KEY))(row()).shape == ()
+
+
+NAMES = ("unary", "ising-shared", "ising-low-rank", "birkhoff", "neural-rankings")
+
+
+@functools.cache
+def a_model(name, i=0):
+    """With the i-th of the space's references: uniform, another."""
+    coupling = COUPLINGS[name]
+    return model(coupling, q=references(coupling.space)[i])
+
+
+@pytest.mark.parametrize(("name", "q"), [("unary", PlackettLuce(jnp.zeros(4))), ("birkhoff", Uniform(Permutations(3)))])
+def test_a_reference_on_another_space_is_refused(name, q):
+    with pytest.raises(ValueError, match=r"q is a measure on Permutations\(.*but g scores .*must be the same"):
+        EBM(Energy(OF_X, COUPLINGS[name]), Network(OF_X), q=q)
+
+
+def test_without_a_reference_q_is_uniform():
+    ebm = EBM(Energy(OF_X, COUPLINGS["birkhoff"]), Network(OF_X))
+    assert ebm.q == Uniform(Permutations(4))
+    assert ebm.space == Permutations(4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_g_and_tau_are_trained(name):
+    """All inexact arrays of g and tau, none of q."""
+    ebm = a_model(name, -1)
+    assert jax.tree.leaves(ebm.q)
+    params, fixed = eqx.partition(ebm, ebm.trained())
+    learned = jax.tree.leaves((ebm.g, ebm.tau))
+    assert [id(a) for a in jax.tree.leaves(params)] == [id(a) for a in learned]
+    assert jax.tree.leaves(params.q) == []
+    assert len(jax.tree.leaves(fixed)) == len(jax.tree.leaves(ebm.q))
+    assert eqx.tree_equal(eqx.combine(params, fixed), ebm)
+
+
+def test_a_table_is_trained():
+    ebm = EBM(Energy(Linear(FEATURES, 4, key=KEY), COUPLINGS["unary"]), Table(6), q=REFERENCES[Hypercube(4)])
+    trained = ebm.trained()
+    assert trained.tau.values is True
+    assert trained.g.h.layer.weight is True
+    assert trained.q.logits is False
+
+
+def answers(ebm, x):
+    """log p, g, tau and log q for all rows of x and all y."""
+
+    def one(x):
+        row = ebm.row(x)
+        score = jax.vmap(lambda y: (ebm.log_prob(row, y), ebm.g(x, y), row.q.log_prob(y)))
+        return *score(ebm.space.elements()), ebm.tau(row)
+
+    return (np.asarray(a, np.float64) for a in jax.jit(jax.vmap(one))(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("i", [0, -1], ids=["uniform", "other"])
+def test_log_prob_of_kl(name, i, key):
+    """log p = g - tau + log q, for the uniform and the other reference."""
+    ebm = a_model(name, i)
+    log_p, g, log_q, tau = answers(ebm, jax.random.normal(key, (3, FEATURES)))
+    # A float32 sum of three terms of size 10 at most.
+    np.testing.assert_allclose(log_p, g - tau[:, None] + log_q, atol=1e-5)
+    assert np.std(g) > 0.1
+    assert np.std(tau) > 0.01
+
+
+@divergences
+def test_density_of_every_divergence(f, key):
+    """p = q (f*)'(g - tau), with the closed form of ChiSquare, sparsemax, as the visible example."""
+    ebm = model(COUPLINGS["unary"], q=REFERENCES[Hypercube(4)], f=f)
+    log_p, g, log_q, tau = answers(ebm, jax.random.normal(key, (3, FEATURES)))
+    v = g - tau[:, None]
+    density = (
+        np.maximum(v, 0) if isinstance(f, ChiSquare) else np.asarray(jax.vmap(jax.vmap(f.density))(jnp.asarray(v)))
+    )
+    # v is rounded to float32 on the way; on bounded domains, 1e-4 from the end, the density's condition is 1e4.
+    np.testing.assert_allclose(np.exp(log_p), np.exp(log_q) * density, rtol=5e-3, atol=1e-6)
+
+
+def test_log_prob_takes_another_tau():
+    ebm = a_model("unary")
+    row, y = ebm.row(jnp.ones(FEATURES)), jnp.array([0, 1, 1, 0])
+    other = jnp.asarray(2.5)
+    expected = ebm.log_prob(row, y) + ebm.tau(row) - other
+    np.testing.assert_allclose(ebm.log_prob(row, y, other), expected, rtol=1e-5)
+
+
+def test_a_row_has_its_own_reference_where_one_comes_with_the_data():
+    """`reference` replaces the model's q for this row."""
+    ebm = a_model("unary")
+    q = REFERENCES[Hypercube(4)]
+    x, y = jnp.ones(FEATURES), jnp.array([0, 1, 1, 0])
+    assert ebm.row(x).q == ebm.q
+    difference = ebm.log_prob(ebm.row(x, reference=q), y) - ebm.log_prob(ebm.row(x), y)
+    np.testing.assert_allclose(difference, q.log_prob(y) - ebm.q.log_prob(y), atol=1e-5)
+    np.testing.assert_array_equal(ebm.row(x).theta, ebm.g.h(x))
+    assert ebm.row(x).index is None
+    assert int(ebm.row(x, jnp.asarray(4)).index) == 4
