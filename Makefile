@@ -23,8 +23,9 @@ help:
 demo: .venv/installed
 	$(BIN)/python -m partita.demo --out out/demo
 
+# Tests compile far more than they compute: unoptimized code makes them faster.
 test: .venv/installed
-	$(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow"
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow"
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow -rA
