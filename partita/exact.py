@@ -335,17 +335,15 @@ class Enumeration(AbstractMethod):
         high = self._map(lambda log_q, g: jnp.max(g), theta, q, tilt).max() + self.f.start
 
         def halve(bracket):
-            low, high, i = bracket
+            low, high, i, _ = bracket
             middle = (low + high) / 2
             heavy = self._mass(theta, q, tilt, middle) > 1
-            return jnp.where(heavy, middle, low), jnp.where(heavy, high, middle), i + 1
-
-        def wide(bracket):
-            low, high, i = bracket
+            low, high = jnp.where(heavy, middle, low), jnp.where(heavy, high, middle)
             middle = (low + high) / 2
-            return (low < middle) & (middle < high) & (i < BISECTIONS)
+            return low, high, i + 1, (low < middle) & (middle < high) & (i < BISECTIONS)
 
-        low, high, _ = jax.lax.while_loop(wide, halve, (low, high, 0))
+        # The condition is carried, not computed anew: under vmap a loop evaluates it twice, and rounding may differ.
+        low, high, *_ = jax.lax.while_loop(lambda bracket: bracket[-1], halve, (low, high, 0, low < high))
         return (low + high) / 2
 
     def _log_p(self, theta, q):

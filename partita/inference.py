@@ -80,7 +80,7 @@ def log_partition(
             "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or train "
             "with partition.Network."
         )
-    index = None if index is None else jnp.asarray(index)
+    index = None if index is None else _check_index(model, index)
     tau = _over_rows(_exact_tau if method == "exact" else _learned_tau, model, x, index, reference=reference)
     return tau + model.space.log_size if counting else tau
 
@@ -132,6 +132,14 @@ def _over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTre
 @eqx.filter_jit
 def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> Array:
     return jax.vmap(lambda x, *args: fn(model, x, *args))(x, *args)
+
+
+def _check_index(model: EBM, index: Any) -> Int[Array, " n"]:
+    index = np.asarray(index)
+    if isinstance(model.tau, Table) and not ((index >= 0) & (index < model.tau.values.shape[0])).all():
+        rows = model.tau.values.shape[0]
+        raise ValueError(f"index must be between 0 and {rows - 1}: partition.Table knows {rows} rows; got {index}.")
+    return jnp.asarray(index)
 
 
 def _check_method(method: str) -> None:

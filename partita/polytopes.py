@@ -210,14 +210,10 @@ def _project_birkhoff(theta: Float[Array, "k k"]) -> Float[Array, "k k"]:
         hessian = jnp.block([[jnp.diag(m.sum(1)), m], [m.T, jnp.diag(m.sum(0))]])
         ridge = 1e-4 * jnp.minimum(1, jnp.linalg.norm(r)) + 1e-6
         d = jnp.linalg.solve(hessian + ridge * jnp.eye(2 * k, dtype=dtype), r)
-        slope = -r @ d
-
-        def too_long(line):
-            t, j = line
-            return (dual(ab + t * d) > dual(ab) + 1e-4 * t * slope + tolerance) & (j < MAX_HALVINGS)
-
-        t, _ = jax.lax.while_loop(too_long, lambda line: (line[0] / 2, line[1] + 1), (jnp.ones((), dtype), 0))
-        ab = ab + t * d
+        # All step lengths at once: a loop whose condition computes floats anew may never end under vmap.
+        steps = 0.5 ** jnp.arange(MAX_HALVINGS, dtype=dtype)
+        falls = jax.vmap(lambda t: dual(ab + t * d) <= dual(ab) - 1e-4 * t * (r @ d) + tolerance)(steps)
+        ab = ab + jnp.where(falls.any(), steps[jnp.argmax(falls)], steps[-1]) * d
         return ab, i + 1, jnp.abs(residual(ab)).max()
 
     def unfinished(carry) -> Bool[Array, ""]:

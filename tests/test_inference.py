@@ -121,6 +121,9 @@ def test_a_table_knows_training_rows_only(x):
         with pytest.raises(UnseenRowError, match=r"training rows only.*partition\.Network"):
             ask(ebm, x, method="learned")
     assert inference.log_partition(ebm, x, method="learned", index=np.arange(5)).shape == (5,)
+    for outside in (np.arange(1, 6), np.arange(-1, 4)):
+        with pytest.raises(ValueError, match="index must be between 0 and 4"):
+            inference.log_partition(ebm, x, method="learned", index=outside)
     np.testing.assert_allclose(inference.log_partition(ebm, x), inference.log_partition(network, x))
 
 
