@@ -23,7 +23,13 @@ import numpy as np
 from ._types import Array, Float, Int, Key, Row, Scalar
 from .couplings import AbstractCoupling, Bilinear
 from .divergences import KL, AbstractDivergence
-from .measures import AbstractMeasure, AbstractSequentialMeasure, ProductBernoulli, Uniform
+from .measures import (
+    AbstractMeasure,
+    AbstractSequentialMeasure,
+    ConditionalBernoulli,
+    ProductBernoulli,
+    Uniform,
+)
 from .model import EBM
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
 from .spaces import AbstractSpace, TooLargeError
@@ -47,7 +53,6 @@ MAX_STATES = 2**20
 MAX_RANKED = 16
 CHUNK = 4096
 BISECTIONS = 60
-NOTHING = -1e30
 
 
 class AbstractMethod(eqx.Module):
@@ -122,36 +127,16 @@ class ElementarySymmetric(AbstractMethod):
         return self.polytope.space
 
     def softmax(self, theta, q, tilt):
-        return self._log_sums(theta + tilt)[-1, -1] - q.space.log_size
+        return self._measure(theta + tilt).log_sums()[-1, -1] - q.space.log_size
 
     def sample(self, theta, q, num, *, key):
-        sums = self._log_sums(theta)
-        noise = jax.random.uniform(key, (num, theta.shape[0]), theta.dtype)
-
-        def decide(left, label):
-            # P(y_j = 1 | `left` labels to choose among 0..j)
-            take_all = theta[label] + sums[label, left - 1] - sums[label + 1, left]
-            take = (left > 0) & (jnp.log(noise[:, label]) < take_all)
-            return left - take, take
-
-        start = jnp.full(num, self.polytope.m)
-        chosen = jax.lax.scan(decide, start, jnp.arange(theta.shape[0]), reverse=True)[1]
-        return chosen.T.astype(int)
+        return self._measure(theta).sample(num, key=key)
 
     def mode(self, theta, q):
         return self.polytope.argmax(theta)
 
-    def _log_sums(self, theta):
-        """Entry (j, r): log of the sum of exp over the sets of r of the first j labels."""
-        # NOTHING, not -inf: the gradient of logaddexp(-inf, -inf) is nan.
-        empty = jnp.where(jnp.arange(self.polytope.m + 1) == 0, 0, NOTHING).astype(theta.dtype)
-
-        def add(sums, score):
-            longer = jnp.concatenate([jnp.full(1, NOTHING, theta.dtype), sums[:-1] + score])
-            sums = jnp.logaddexp(sums, longer)
-            return sums, sums
-
-        return jnp.concatenate([empty[None], jax.lax.scan(add, empty, theta)[1]])
+    def _measure(self, theta):
+        return ConditionalBernoulli(theta, self.polytope.m)
 
 
 class SubsetDP(AbstractMethod):

@@ -1,15 +1,27 @@
 """Probability measures over Y that can be drawn from: references q, generators p, proposals r."""
 
 import abc
+import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from ._types import Array, Bool, Float, Int, Key, Scalar
-from .spaces import AbstractSpace, Hypercube, Permutations
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations
 
-__all__ = ["AbstractMeasure", "AbstractSequentialMeasure", "PlackettLuce", "ProductBernoulli", "Uniform"]
+__all__ = [
+    "AbstractMeasure",
+    "AbstractSequentialMeasure",
+    "ConditionalBernoulli",
+    "Mixture",
+    "PlackettLuce",
+    "ProductBernoulli",
+    "Sequential",
+    "Uniform",
+]
+
+NOTHING = -1e30
 
 
 class AbstractMeasure(eqx.Module):
@@ -96,3 +108,111 @@ class PlackettLuce(AbstractSequentialMeasure):
 
     def log_choice(self, placed):
         return self.scores - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, self.scores))
+
+
+class Sequential(AbstractSequentialMeasure):
+    """Rank p goes to a label not yet placed, with probability proportional to exp(scores[label, p])."""
+
+    scores: Float[Array, " *rows k k"]
+
+    @property
+    def space(self):
+        return Permutations(self.scores.shape[-1])
+
+    def sample(self, num, *, key):
+        *rows, k, _ = self.scores.shape
+        by_rank = jnp.moveaxis(self.scores, -1, 0)[..., None, :]
+        noise = jax.random.gumbel(key, (k, *rows, num, k), self.scores.dtype)
+
+        def place(taken, scores_and_noise):
+            scores, noise = scores_and_noise
+            label = jnp.argmax(jnp.where(taken, -jnp.inf, scores + noise), axis=-1)
+            return taken | (jnp.arange(k) == label[..., None]), label
+
+        _, order = jax.lax.scan(place, jnp.zeros((*rows, num, k), bool), (by_rank, noise))
+        return jnp.argsort(jnp.moveaxis(order, 0, -1))
+
+    def log_prob(self, y):
+        ranks = jnp.arange(y.shape[-1])
+        free = y[:, None] >= ranks
+        normalizer = jax.nn.logsumexp(jnp.where(free, self.scores, -jnp.inf), axis=0)
+        return jnp.sum(jnp.take_along_axis(self.scores, y[:, None], axis=1)) - jnp.sum(normalizer)
+
+    def log_choice(self, placed):
+        scores = jnp.take(self.scores, jnp.sum(placed), axis=1, mode="clip")
+        return scores - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, scores))
+
+
+class ConditionalBernoulli(AbstractMeasure):
+    """Independent labels given that exactly m of them are on; its normalizer is an elementary symmetric polynomial."""
+
+    logits: Float[Array, " *rows k"]
+    m: int = eqx.field(static=True)
+
+    @property
+    def space(self):
+        return KSubsets(self.logits.shape[-1], self.m)
+
+    def sample(self, num, *, key):
+        if self.logits.ndim > 1:
+            keys = jax.random.split(key, self.logits.shape[0])
+            return jax.vmap(lambda one, key: one.sample(num, key=key))(self, keys)
+        k = self.logits.shape[0]
+        sums = self.log_sums()
+        noise = jnp.log(jax.random.uniform(key, (num, k), self.logits.dtype))
+
+        def decide(left, label):
+            # P(y_j = 1 | `left` labels are to be chosen among labels 0..j)
+            log_take = self.logits[label] + sums[label, left - 1] - sums[label + 1, left]
+            take = (left > 0) & (noise[:, label] < log_take)
+            return left - take, take
+
+        chosen = jax.lax.scan(decide, jnp.full(num, self.m), jnp.arange(k), reverse=True)[1]
+        return chosen.T.astype(int)
+
+    def log_prob(self, y):
+        return jnp.vdot(y, self.logits) - self.log_sums()[-1, -1]
+
+    def log_sums(self) -> Float[Array, "j r"]:
+        """Entry (j, r): log of the sum of exp <logits, y> over the sets y of r of the first j labels, in k m steps."""
+        # NOTHING, not -inf: the gradient of logaddexp(-inf, -inf) is nan.
+        empty = jnp.where(jnp.arange(self.m + 1) == 0, 0, NOTHING).astype(self.logits.dtype)
+
+        def add(sums, score):
+            longer = jnp.concatenate([jnp.full(1, NOTHING, sums.dtype), sums[:-1] + score])
+            sums = jnp.logaddexp(sums, longer)
+            return sums, sums
+
+        return jnp.concatenate([empty[None], jax.lax.scan(add, empty, self.logits)[1]])
+
+
+class Mixture(AbstractMeasure):
+    """(1 - share) first + share second: with second = q and first a proposal, weights q/r stay below 1 / share."""
+
+    first: AbstractMeasure
+    second: AbstractMeasure
+    share: float = eqx.field(static=True)
+
+    def __check_init__(self):
+        if not 0 < self.share < 1:
+            raise ValueError(f"Mixture needs a share of the second measure between 0 and 1; got {self.share}.")
+
+    @property
+    def space(self):
+        return self.first.space
+
+    def sample(self, num, *, key):
+        first_key, second_key, coin_key = jax.random.split(key, 3)
+        first = self.first.sample(num, key=first_key)
+        axes = len(self.space.shape)
+        rows = first.shape[: -axes - 1]
+        second = self.second.sample(num, key=second_key)
+        if second.ndim < first.ndim:
+            # One measure for all rows: each row still gets draws of its own.
+            second = self.second.sample(num * math.prod(rows), key=second_key).reshape(first.shape)
+        coin = jax.random.bernoulli(coin_key, self.share, (*rows, num, *[1] * axes))
+        return jnp.where(coin, second, first)
+
+    def log_prob(self, y):
+        first = math.log1p(-self.share) + self.first.log_prob(y)
+        return jnp.logaddexp(first, math.log(self.share) + self.second.log_prob(y))

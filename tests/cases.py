@@ -5,7 +5,7 @@ import jax
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
-from partita.measures import PlackettLuce, ProductBernoulli, Uniform
+from partita.measures import ConditionalBernoulli, Mixture, PlackettLuce, ProductBernoulli, Sequential, Uniform
 from partita.model import EBM
 from partita.networks import MLP, Paired
 from partita.partition import Network
@@ -48,6 +48,14 @@ REFERENCES = {
     Hypercube(4): ProductBernoulli(jax.random.normal(_key, (4,))),
     Permutations(4): PlackettLuce(jax.random.normal(_key, (4,))),
     Permutations(3): PlackettLuce(jax.random.normal(_key, (3,))),
+}
+
+# Measures that propose where to look.
+PROPOSALS = {
+    "sequential": Sequential(jax.random.normal(_key, (4, 4))),
+    "conditional": ConditionalBernoulli(jax.random.normal(_key, (5,)), 2),
+    "mixture": Mixture(ProductBernoulli(2 * jax.random.normal(_key, (4,))), Uniform(Hypercube(4)), 0.2),
+    "mixture-rankings": Mixture(Sequential(jax.random.normal(_key, (4, 4))), Uniform(Permutations(4)), 0.3),
 }
 
 

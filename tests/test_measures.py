@@ -8,18 +8,33 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from cases import REFERENCES, SPACES, references
+from cases import PROPOSALS, REFERENCES, SPACES, references
 
-from partita.measures import AbstractSequentialMeasure, PlackettLuce, ProductBernoulli, Uniform
-from partita.spaces import Hypercube, Permutations
+from partita.measures import (
+    AbstractSequentialMeasure,
+    ConditionalBernoulli,
+    Mixture,
+    PlackettLuce,
+    ProductBernoulli,
+    Sequential,
+    Uniform,
+)
+from partita.spaces import Hypercube, KSubsets, Permutations
 
 MEASURES = {
     str(type(q).__name__) + f"-{q.space}": q for space in [*SPACES.values(), Permutations(3)] for q in references(space)
 }
-RANKINGS = {name: q for name, q in MEASURES.items() if isinstance(q.space, Permutations)}
+MEASURES |= PROPOSALS
+RANKINGS = {name: q for name, q in MEASURES.items() if isinstance(q, AbstractSequentialMeasure)}
+RANKINGS = {name: q for name, q in RANKINGS.items() if isinstance(q.space, Permutations)}
+PER_ROW = jax.random.normal(jax.random.key(2), (3, 4))
 ROWS = {
-    "ProductBernoulli": ProductBernoulli(jax.random.normal(jax.random.key(2), (3, 4))),
-    "PlackettLuce": PlackettLuce(jax.random.normal(jax.random.key(2), (3, 4))),
+    "ProductBernoulli": ProductBernoulli(PER_ROW),
+    "PlackettLuce": PlackettLuce(PER_ROW),
+    "Sequential": Sequential(PER_ROW[:, :, None] * jnp.array([1.0, -1.0, 2.0, 1.0])),
+    "ConditionalBernoulli": ConditionalBernoulli(PER_ROW, 2),
+    "Mixture of rows": Mixture(ProductBernoulli(3 * PER_ROW), ProductBernoulli(-PER_ROW), 0.3),
+    "Mixture with one for all": Mixture(ProductBernoulli(3 * PER_ROW), Uniform(Hypercube(4)), 0.3),
 }
 
 measures = pytest.mark.parametrize("q", MEASURES.values(), ids=MEASURES)
@@ -111,6 +126,32 @@ def test_plackett_luce_is_a_product_of_choices():
         weights = np.exp(scores[np.argsort(y)])
         expected = np.prod([weights[rank] / weights[rank:].sum() for rank in range(4)])
         assert p == pytest.approx(expected, rel=1e-5)
+
+
+def test_conditional_bernoulli_is_a_conditioned_product():
+    """The independent labels' probabilities over the sets of two, renormalized."""
+    logits = jnp.array([0.3, -1.0, 2.0, 0.0])
+    sets = elements(KSubsets(4, 2))
+    weights = np.exp(np.asarray(sets @ logits, np.float64))
+    np.testing.assert_allclose(probabilities(ConditionalBernoulli(logits, 2)), weights / weights.sum(), rtol=1e-5)
+
+
+def test_plackett_luce_is_sequential_with_the_same_scores_at_every_rank():
+    scores = jnp.array([0.3, -1.0, 2.0, 0.0])
+    sequential = Sequential(jnp.broadcast_to(scores[:, None], (4, 4)))
+    np.testing.assert_allclose(probabilities(sequential), probabilities(PlackettLuce(scores)), rtol=1e-5)
+
+
+def test_a_mixture_is_the_weighted_mean_and_keeps_weights_bounded():
+    """Its probabilities are the weighted mean; so with share s of q no weight q/r exceeds 1/s."""
+    first, second = ProductBernoulli(jnp.array([50.0, -50.0, 50.0, -50.0])), Uniform(Hypercube(4))
+    mixture = Mixture(first, second, 0.2)
+    expected = 0.8 * probabilities(first) + 0.2 * probabilities(second)
+    np.testing.assert_allclose(probabilities(mixture), expected, rtol=1e-5)
+    assert (probabilities(second) / probabilities(mixture)).max() == pytest.approx(1 / 0.2, rel=1e-5)
+    for share in (0.0, 1.0, -0.1):
+        with pytest.raises(ValueError, match="share of the second measure between 0 and 1"):
+            Mixture(first, second, share)
 
 
 @rankings
