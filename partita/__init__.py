@@ -23,6 +23,7 @@ _MODULES = (
     "progress",
     "solver",
     "spaces",
+    "surrogates",
 )
 _NAMES = {"EBM": "model", "Energy": "energy", "Solver": "solver", "fit": "solver"}
 

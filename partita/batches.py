@@ -17,7 +17,7 @@ import scipy.sparse
 from ._types import Batch, Key, PyTree
 from .model import EBM
 from .partition import Table
-from .spaces import AbstractSpace, Permutations
+from .spaces import AbstractSpace, KSubsets, Permutations, Simplex
 
 __all__ = ["AbstractSource", "Chunk", "Rows", "Stream", "batch"]
 
@@ -166,15 +166,19 @@ def check_features(x: Any) -> Any:
         raise ValueError(f"x must have rows and features, shape (n, d); got shape {shape}. Use x[:, None] for d = 1.")
     if shape[0] == 0:
         raise ValueError(f"The data are empty: x has shape {shape}.")
+    dtype = jnp.zeros(0).dtype
+    # After the cast: 1e300 is finite, but not in float32.
+    with np.errstate(over="ignore"):
+        x, values = x.astype(dtype), values.astype(dtype)
     bad = int(values.size - np.isfinite(values).sum())
     if bad:
-        raise ValueError(f"x has {bad} values that are NaN or infinite; impute or drop them before fitting.")
-    return x.astype(jnp.zeros(0).dtype)
+        raise ValueError(f"x has {bad} values that are NaN or infinite as {dtype}; impute, drop or rescale them.")
+    return x
 
 
 def check_outputs(space: AbstractSpace, y: Any, n: int) -> np.ndarray:
     """y as integers in the space, or an error that says what is wrong."""
-    y = np.asarray(y)
+    y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
     if y.dtype.kind not in "fiub":
         raise TypeError(f"y must hold integers; got dtype {y.dtype}. {_expected(space)}")
     if y.shape != (n, *space.shape):
@@ -202,6 +206,10 @@ def _contains(space: AbstractSpace, y):
 def _expected(space: AbstractSpace) -> str:
     if isinstance(space, Permutations):
         return f"For rankings row i holds the rank of each label: a permutation of 0..{space.k - 1}, 0 is best."
+    if isinstance(space, KSubsets):
+        return f"Rows are 0/1 with exactly {space.m} ones among {space.k} labels. Sets of any size: spaces.Hypercube."
+    if isinstance(space, Simplex):
+        return f"Classes are one-hot rows: 0/1 with a single one among {space.k}, np.eye({space.k}, dtype=int)[labels]."
     return f"Label sets are 0/1 rows of {space.shape[0]} labels. For rankings use spaces.Permutations."
 
 
@@ -211,13 +219,13 @@ def _check_rows(space, x, y, weight, normalize=True):
     y = check_outputs(space, y, n)
     if weight is None:
         return x, y, None
-    weight = np.asarray(weight, jnp.zeros(0).dtype)
+    weight = np.asarray(weight, float)
     if weight.shape != (n,):
         raise ValueError(f"weight must have shape {(n,)}, one per row; got {weight.shape}.")
     if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise ValueError(f"weight must be finite, non-negative and not all zero; got values from {weight.min()}.")
     # Mean one, so that a batch's loss is a plain mean of weighted losses.
-    return x, y, jnp.asarray(weight / weight.mean() if normalize else weight)
+    return x, y, jnp.asarray(weight / weight.mean() if normalize else weight, float)
 
 
 def check_reference(model: EBM, reference: PyTree, n: int) -> None:
@@ -228,6 +236,8 @@ def check_reference(model: EBM, reference: PyTree, n: int) -> None:
         raise TypeError(f"The rows' reference is a {got}, but the model's q is a {expected}: they must be the same.")
     if reference.space != model.space:
         raise ValueError(f"The reference is a measure on {reference.space}, but the model is on {model.space}.")
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(reference)):
+        raise ValueError("The rows' reference has parameters that are NaN or infinite.")
     shapes = [leaf.shape for leaf in jax.tree.leaves(reference)]
     if any(shape[:1] != (n,) for shape in shapes):
         raise ValueError(f"The reference needs one set of parameters for each of {n} rows; got shapes {shapes}.")

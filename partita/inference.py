@@ -80,7 +80,7 @@ def log_partition(
             "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or train "
             "with partition.Network."
         )
-    index = None if index is None else _check_index(model, index)
+    index = None if index is None else _check_index(model, index, np.shape(x)[:1])
     tau = _over_rows(_exact_tau if method == "exact" else _learned_tau, model, x, index, reference=reference)
     return tau + model.space.log_size if counting else tau
 
@@ -134,11 +134,13 @@ def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> Array:
     return jax.vmap(lambda x, *args: fn(model, x, *args))(x, *args)
 
 
-def _check_index(model: EBM, index: Any) -> Int[Array, " n"]:
+def _check_index(model: EBM, index: Any, rows: tuple[int, ...]) -> Int[Array, " n"]:
     index = np.asarray(index)
+    if index.shape != rows or index.dtype.kind not in "iu":
+        raise ValueError(f"index must hold integers, one per row of x; got {index.dtype} of shape {index.shape}.")
     if isinstance(model.tau, Table) and not ((index >= 0) & (index < model.tau.values.shape[0])).all():
-        rows = model.tau.values.shape[0]
-        raise ValueError(f"index must be between 0 and {rows - 1}: partition.Table knows {rows} rows; got {index}.")
+        known = model.tau.values.shape[0]
+        raise ValueError(f"index must be between 0 and {known - 1}: partition.Table knows {known} rows; got {index}.")
     return jnp.asarray(index)
 
 

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 
 from . import exact
 from ._types import Array, Batch, Draws, Float, Key, PyTree, Row, Scalar
+from .measures import AbstractMeasure, Mixture
 from .model import EBM
+from .surrogates import AbstractSurrogate
 
 __all__ = ["AbstractObjective", "ExactMLE", "MinMin"]
 
@@ -35,16 +37,29 @@ class MinMin(AbstractObjective):
 
     The paper draws y' anew for each row; `draws="shared"` uses one set for the whole batch (where q does not depend on
     x), which makes the energies one matrix product. Both are unbiased. The divergence is the model's own.
+
+    With a `proposal` r, a measure or a surrogate of p_g, y' comes from r and each term has weight q/r: unbiased for any
+    r, and of low variance where r is near p_g. A share `defense` of the draws comes from q all the same, so that no
+    weight exceeds 1 / defense.
     """
 
     num_samples: int = eqx.field(static=True, default=100)
     draws: str = eqx.field(static=True, default="per-row")
+    proposal: AbstractMeasure | AbstractSurrogate | None = None
+    defense: float = eqx.field(static=True, default=0.05)
 
     def __check_init__(self):
-        if self.num_samples < 1:
+        if not isinstance(self.num_samples, int) or self.num_samples < 1:
             raise ValueError(f"MinMin needs num_samples >= 1 draws of y' per step; got {self.num_samples}.")
         if self.draws not in ("per-row", "shared"):
             raise ValueError(f"draws must be 'per-row' or 'shared'; got {self.draws!r}.")
+        if self.draws == "shared" and isinstance(self.proposal, AbstractSurrogate):
+            raise ValueError("draws='shared' needs one r for all x; a surrogate follows each x. Use draws='per-row'.")
+
+    def check(self, model):
+        if isinstance(self.proposal, AbstractSurrogate) and not self.proposal.serves(model.g.coupling, model.q):
+            name, coupling, q = (type(o).__name__ for o in (self.proposal, model.g.coupling, model.q))
+            raise ValueError(f"{name} does not serve a {coupling} coupling on {model.space} with a {q} reference.")
 
     def loss(self, model, state, batch, *, key):
         draws = self._draw(model, batch, key)
@@ -56,18 +71,43 @@ class MinMin(AbstractObjective):
         return _mean(losses, batch), (state, {"mass": _mean(mass, batch)})
 
     def _draw(self, model: EBM, batch: Batch, key: Key) -> Draws:
-        rows, q = batch.x.shape[0], batch.reference
-        if q is not None:
-            if self.draws == "shared":
-                raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
-            y = q.sample(self.num_samples, key=key)
-        elif self.draws == "shared":
-            y = model.q.sample(self.num_samples, key=key)
-        else:
-            y = model.q.sample(rows * self.num_samples, key=key)
-            y = y.reshape(rows, self.num_samples, *model.space.shape)
-        lead = y.shape[: y.ndim - len(model.space.shape)]
-        return Draws(y, jnp.zeros(lead), shared=self.draws == "shared")
+        shared = self.draws == "shared"
+        if shared and batch.reference is not None:
+            raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
+        rows = batch.x.shape[0]
+        r = self._measure(model, batch)
+        y = r.sample(self.num_samples, key=key)
+        if not shared and y.ndim == 1 + len(model.space.shape):
+            # One r for all rows: each row still gets draws of its own, in one call.
+            y = r.sample(rows * self.num_samples, key=key).reshape(rows, self.num_samples, *model.space.shape)
+        if self.proposal is None:
+            return Draws(y, jnp.zeros(y.shape[: y.ndim - len(model.space.shape)]), shared)
+        q = model.q if batch.reference is None else batch.reference
+        log_prob = jax.vmap(lambda measure, y: measure.log_prob(y), in_axes=(None, 0))
+        if shared:
+            return Draws(y, log_prob(q, y) - log_prob(r, y), shared)
+        of_q = jax.vmap(log_prob, in_axes=(None if batch.reference is None else 0, 0))(q, y)
+        of_r = jax.vmap(log_prob, in_axes=(0 if isinstance(self.proposal, AbstractSurrogate) else None, 0))(r, y)
+        return Draws(y, jax.lax.stop_gradient(of_q - of_r), shared)
+
+    def _measure(self, model: EBM, batch: Batch) -> AbstractMeasure:
+        """Where y' comes from: q; or the proposal, with its defense."""
+
+        def defended(r, q):
+            return Mixture(r, q, self.defense) if self.defense else r
+
+        proposal = self.proposal
+        if proposal is None:
+            return model.q if batch.reference is None else batch.reference
+        if isinstance(proposal, AbstractMeasure):
+            return defended(proposal, model.q)
+
+        def of_row(x, reference):
+            row = model.row(x, reference=reference)
+            near = proposal(model.g.coupling, jax.lax.stop_gradient(row.theta), row.q)
+            return defended(near.r, row.q)
+
+        return jax.lax.stop_gradient(jax.vmap(of_row)(batch.x, batch.reference))
 
     def _row_loss(self, model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, Scalar]:
         """The loss of one row, and its estimate of the total mass sum_y q (f+*)'(g - tau), 1 when normalized."""

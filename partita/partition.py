@@ -19,7 +19,9 @@ class UnseenRowError(ValueError):
 
 
 class AbstractTau(eqx.Module):
-    """tau(x), through a row (x, theta, index, q)."""
+    """tau(x), through a row (x, theta, index, q); `start` is its value before training, -f'(1)."""
+
+    start: eqx.AbstractVar[float]
 
     @abc.abstractmethod
     def __call__(self, row: Row) -> Scalar:
@@ -30,11 +32,13 @@ class Table(AbstractTau):
     """The paper's "constant": tau(x_i) = v_i, one free number per training row, and no value on any other x."""
 
     values: Float[Array, " n"]
+    start: float = eqx.field(static=True)
 
     def __init__(self, n: int, f: AbstractDivergence | None = None):
         if n < 1:
             raise ValueError(f"Table needs the number of training rows, at least 1; got {n}.")
-        self.values = jnp.full(n, _start(f))
+        self.start = _start(f)
+        self.values = jnp.full(n, self.start)
 
     def __call__(self, row):
         if row.index is None:

@@ -14,6 +14,7 @@ import optax
 
 from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
+from .couplings import LinearQuadratic
 from .energy import Energy
 from .model import EBM
 from .objectives import AbstractObjective
@@ -31,14 +32,15 @@ class State(eqx.Module):
     step: Int[Array, ""]
     failed: Bool[Array, ""]
     key: Key
+    data_key: Key
 
 
 class Solver(eqx.Module):
     """An objective and how to minimize it.
 
     `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...). `schedule` maps the
-    step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and the shared
-    parameters of the coupling; never over biases or tau.
+    step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and of the coupling;
+    never over biases or tau.
     """
 
     objective: AbstractObjective
@@ -73,11 +75,11 @@ class Solver(eqx.Module):
     def init(self, model: EBM, *, key: Key) -> State:
         """The state before the first step."""
         self.objective.check(model)
-        run_key, objective_key = jax.random.split(key)
+        data_key, run_key, objective_key = jax.random.split(key, 3)
         params = eqx.filter(model, model.trained())
         moments = tuple(self.optimizer(rate).init(part) for rate, part in self._groups(params, 0))
         state = self.objective.init(model, key=objective_key)
-        return State(model, model, moments, state, jnp.asarray(0), jnp.asarray(False), run_key)
+        return State(model, model, moments, state, jnp.asarray(0), jnp.asarray(False), run_key, data_key)
 
     def step(self, state: State, batch: Batch) -> tuple[State, dict[str, Scalar]]:
         """One gradient step; where the loss or its gradient is not finite, back to the last good model for good."""
@@ -91,11 +93,10 @@ class Solver(eqx.Module):
 
         (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(params)
         size = optax.tree.norm(grads)
-        finite = jnp.isfinite(value) & jnp.isfinite(size)
         params, moments = self._update(params, grads, state)
-        moved = State(
-            eqx.combine(params, fixed), state.model, moments, carried, state.step + 1, state.failed, state.key
-        )
+        finite = jnp.isfinite(value) & jnp.isfinite(size) & jnp.isfinite(optax.tree.norm(params))
+        model = eqx.combine(params, fixed)
+        moved = State(model, state.model, moments, carried, state.step + 1, state.failed, state.key, state.data_key)
         failed = eqx.tree_at(lambda s: (s.model, s.failed), state, (state.good, jnp.asarray(True)))
         return _where(finite & ~state.failed, moved, failed), {**info, "gradient_norm": size}
 
@@ -151,8 +152,17 @@ class HeldOut(eqx.Module):
     batch: Batch
     key: Key
 
+    def __check_init__(self):
+        if not isinstance(self.batch, Batch):
+            raise TypeError(f"HeldOut needs a Batch, as batches.batch makes it; got a {type(self.batch).__name__}.")
+
     def __call__(self, model: EBM) -> float:
         return float(_loss(self.objective, model, self.batch, self.key))
+
+    def check(self, model: EBM) -> None:
+        """Raise what the first validation would raise, before any work."""
+        self.objective.check(model)
+        eqx.filter_eval_shape(_loss, self.objective, model, self.batch, self.key)
 
 
 def fit(
@@ -173,17 +183,21 @@ def fit(
     `data` is a source of rows, or (x, y) for the full batch. Between chunks of `every` steps: `measure` (lower is
     better) is taken, and the run stops when it has not improved `patience` times in a row; the callbacks are called,
     and the run stops when one returns True. With a measure the best model seen is returned, otherwise the last one.
-    `resume` goes on from an earlier solution, to the same end as if it had never stopped.
+    `resume` goes on from an earlier solution of the same solver on the same data, to the same end as if it had never
+    stopped (a stream must then begin where the first one ended).
     """
     _check_run(steps, every, measure, patience)
     source = data if isinstance(data, AbstractSource) else Rows(*data)
-    data_key, solver_key = jax.random.split(key)
-    reader = source.open(model, key=data_key)
-    run = _Run(solver.init(model, key=solver_key) if resume is None else resume.state, resume, measure, patience)
+    state = _first_state(solver, model, resume, key)
+    reader = source.open(model, key=state.data_key)
+    if isinstance(measure, HeldOut):
+        measure.check(model)
+    run = _Run(state, resume, measure, patience)
     result = RESULTS.completed
     try:
         while run.step < steps and result is RESULTS.completed:
-            chunk = reader.read(run.step, min(every, steps - run.step), every)
+            # Chunks end at multiples of `every`, also when a run is taken up in between.
+            chunk = reader.read(run.step, min(every - run.step % every, steps - run.step), every)
             if chunk is None:
                 result = RESULTS.exhausted
                 break
@@ -203,9 +217,9 @@ class _Run:
     def __init__(self, state: State, resume: Solution | None, measure: Any, patience: int | None):
         self.state, self.measure, self.patience = state, measure, patience
         self.step = int(state.step)
-        self.records = [] if resume is None else [resume.history.steps]
+        self.records = [] if resume is None or not len(resume.history.loss) else [resume.history.steps]
         self.measures = [] if resume is None else list(resume.history.measures)
-        self.best = state.model if resume is None else resume.model
+        self.best = None if resume is None or not self.measures else resume.model
         self.last_loss, self.last_measure = float("nan"), None
 
     def advance(self, solver: Solver, chunk: Chunk, every: int) -> RESULTS:
@@ -228,7 +242,7 @@ class _Run:
         self.measures.append((self.step, self.last_measure))
         values = [np.inf if np.isnan(value) else value for _, value in self.measures]
         since_best = len(values) - 1 - int(np.argmin(values))
-        if since_best == 0:
+        if since_best == 0 and np.isfinite(values[-1]):
             self.best = self.state.model
         stop = self.patience is not None and since_best >= self.patience
         return RESULTS.stopped_early if stop else RESULTS.completed
@@ -236,7 +250,8 @@ class _Run:
     def solution(self, result: RESULTS) -> Solution:
         records = self.records or [{"loss": np.zeros(0)}]
         steps = {name: np.concatenate([record[name] for record in records]) for name in records[0]}
-        best = self.state.model if self.measure is None else self.best
+        # Without a measure, or before it was first finite, the last model.
+        best = self.state.model if self.measure is None or self.best is None else self.best
         return Solution(best, result, History(steps, self.measures), self.state)
 
 
@@ -254,7 +269,7 @@ def _run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: An
             return eqx.filter(state, eqx.is_array), info
 
         shapes = jax.eval_shape(go, arrays)[1]
-        idle = jax.tree.map(lambda s: jnp.full(s.shape, jnp.nan, s.dtype), shapes)
+        idle = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.cond(on & ~eqx.combine(arrays, fixed).failed, go, lambda a: (a, idle), arrays)
 
     arrays, record = jax.lax.scan(one, arrays, (index, active))
@@ -268,15 +283,27 @@ def _loss(objective: AbstractObjective, model: EBM, batch: Batch, key: Key) -> S
 
 
 def _squared_weights(g: Energy) -> Scalar:
-    """|W|^2 over the arrays of h with two axes or more, and over all of the coupling."""
-    weights = [w for w in jax.tree.leaves(eqx.filter(g.h, eqx.is_inexact_array)) if w.ndim > 1]
-    weights += jax.tree.leaves(eqx.filter(g.coupling, eqx.is_inexact_array))
+    """|W|^2 over the arrays of g with two axes or more (no biases), and over interactions that all x share."""
+    weights = [w for w in jax.tree.leaves(eqx.filter(g, eqx.is_inexact_array)) if w.ndim > 1]
+    if isinstance(g.coupling, LinearQuadratic) and g.coupling.shared is not None:
+        weights.append(g.coupling.shared)
     return sum((jnp.sum(w**2) for w in weights), jnp.zeros(()))
 
 
 def _where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
     select = lambda a, b: jax.lax.select(condition, a, b) if eqx.is_array(a) else a  # noqa: E731
     return jax.tree.map(select, yes, no)
+
+
+def _first_state(solver: Solver, model: EBM, resume: Solution | None, key: Key) -> State:
+    """The state to start from: a new one, or the resumed one if it is of the same solver and model."""
+    fresh = solver.init(model, key=key)
+    if resume is None:
+        return fresh
+    if jax.tree.structure(fresh) != jax.tree.structure(resume.state):
+        raise ValueError("The solution to resume comes from another model, objective or optimizer than these.")
+    # A run that had failed stands at its last good model and may go on, with a smaller learning rate say.
+    return eqx.tree_at(lambda s: s.failed, resume.state, jnp.asarray(False))
 
 
 def _check_run(steps: int, every: int, measure: Any, patience: int | None) -> None:

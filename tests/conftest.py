@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -14,6 +15,12 @@ from benchmarks.data import data_dir as folder_of_data
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """The library as a user meets it, without the tests' checks of the signatures."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from cases import COUPLINGS, FEATURES, model
 
 from partita import batches, objectives
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
-from partita.divergences import KL, Tsallis
+from partita.divergences import KL, ChiSquare, Tsallis
 from partita.energy import Energy
 from partita.measures import ProductBernoulli, Uniform
 from partita.model import EBM
@@ -49,6 +49,7 @@ rows = batches.Rows
 BAD_DATA = {
     "nan feature": ("unary", (with_value(X, np.nan), SETS), "1 values that are NaN or infinite"),
     "infinite feature": ("unary", (with_value(X, np.inf), SETS), "1 values that are NaN or infinite"),
+    "too large for float32": ("unary", (1e300 * X, SETS), "NaN or infinite as float32; impute, drop or rescale"),
     "nan in sparse": (
         "unary",
         rows(scipy.sparse.csr_matrix(with_value(X, np.nan)), SETS, batch_size=2),
@@ -87,6 +88,7 @@ BAD_DATA = {
         rows(X, SETS, reference=ProductBernoulli(jnp.zeros((N, 4)))),
         "reference is a ProductBernoulli, but the model's q is a Uniform",
     ),
+    "class numbers": ("classes", (X, SETS[:, 0]), r"one-hot rows.*np.eye\(4"),
     "empty stream": ("unary", batches.Stream([]), "brought no rows at all"),
     "stream of changing size": (
         "unary",
@@ -152,6 +154,19 @@ BAD_CALLS = {
     "q on another space": (
         lambda: model(COUPLINGS["unary"], q=Uniform(Hypercube(5))),
         r"q is a measure on Hypercube\(k=5\), but g scores Hypercube\(k=4\)",
+    ),
+    "nan reference": (
+        lambda: batches.batch(
+            model(COUPLINGS["unary"], q=ProductBernoulli(jnp.zeros(4))),
+            X,
+            SETS,
+            reference=ProductBernoulli(jnp.full((N, 4), jnp.nan)),
+        ),
+        "reference has parameters that are NaN",
+    ),
+    "tau of another f": (
+        lambda: EBM(model(COUPLINGS["unary"]).g, Table(N), f=ChiSquare()),
+        r"tau starts at 0, but ChiSquare needs -1.*Table\(..., f\)",
     ),
     "alpha = 1": (lambda: Tsallis(1.0), r"alpha != 1.*use KL\(\)"),
     "bound below the start": (lambda: KL(bound=-1.0), r"f'\(1\) = 0 < c"),

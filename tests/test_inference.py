@@ -121,6 +121,9 @@ def test_a_table_knows_training_rows_only(x):
         with pytest.raises(UnseenRowError, match=r"training rows only.*partition\.Network"):
             ask(ebm, x, method="learned")
     assert inference.log_partition(ebm, x, method="learned", index=np.arange(5)).shape == (5,)
+    for wrong in (np.arange(3), np.arange(5.0)):
+        with pytest.raises(ValueError, match="one per row of x"):
+            inference.log_partition(ebm, x, method="learned", index=wrong)
     for outside in (np.arange(1, 6), np.arange(-1, 4)):
         with pytest.raises(ValueError, match="index must be between 0 and 4"):
             inference.log_partition(ebm, x, method="learned", index=outside)
@@ -138,7 +141,7 @@ def test_where_there_is_no_exact_method_it_says_so(x, key):
         lambda: inference.log_prob(ebm, x, np.zeros((5, 174), int)),
     ]
     for ask in exact_questions:
-        with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin.*learned"):
+        with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin.*learned.*Bilinear"):
             ask()
     assert np.isfinite(inference.log_prob(ebm, x, np.zeros((5, 174), int), method="learned")).all()
 

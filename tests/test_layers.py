@@ -19,6 +19,7 @@ ORDER = [
     "networks",
     "couplings",
     "measures",
+    "surrogates",
     "energy",
     "partition",
     "model",

@@ -15,12 +15,14 @@ import scipy
 from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
 
 from partita._types import Batch
-from partita.divergences import KL, ChiSquare
+from partita.divergences import KL, ChiSquare, JensenShannon
 from partita.energy import Energy
+from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
 from partita.partition import Table
+from partita.surrogates import Balanced, Conditional, Independent, MeanField
 
 # Scores are of order 1 and sums have at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
@@ -176,11 +178,34 @@ SAMPLED = {
 }
 
 
+SOMEWHERE = ProductBernoulli(jnp.array([1.0, -1.0, 0.5, 0.0]))
+
+PROPOSED = {
+    "independent": ("unary", -1, KL(), MinMin(3, proposal=Independent())),
+    "independent-undefended": ("unary", 0, KL(), MinMin(3, proposal=Independent(), defense=0.0)),
+    "mean-field": ("ising", -1, KL(), MinMin(3, proposal=MeanField(), defense=0.2)),
+    "mean-field-sparsemax": ("ising", 0, ChiSquare(), MinMin(3, proposal=MeanField(), defense=0.2)),
+    "conditional": ("subsets", 0, KL(), MinMin(3, proposal=Conditional())),
+    "balanced": ("birkhoff", 0, KL(), MinMin(3, proposal=Balanced())),
+    "balanced-jensen-shannon": ("permutahedron", 0, JensenShannon(), MinMin(3, proposal=Balanced())),
+    "one for all x": ("unary", 0, KL(), MinMin(3, proposal=SOMEWHERE)),
+    "one for all x, shared": ("unary", -1, KL(), MinMin(3, "shared", SOMEWHERE)),
+}
+
+
 @pytest.mark.parametrize("draws", ["per-row", "shared"])
 @pytest.mark.parametrize("name", SAMPLED)
 def test_algorithm_1_is_unbiased_in_value_and_gradient(name, draws):
+    check_unbiased(*SAMPLED[name], MinMin(num_samples=3, draws=draws))
+
+
+@pytest.mark.parametrize("name", PROPOSED)
+def test_any_proposal_is_unbiased_in_value_and_gradient(name):
+    check_unbiased(*PROPOSED[name])
+
+
+def check_unbiased(coupling, which, f, objective):
     """|z| < 4.5 for the loss and each of some 100 derivatives: wrong by chance with probability 1e-3."""
-    coupling, which, f = SAMPLED[name]
     sampled = model(COUPLINGS[coupling], f=f, q=references(COUPLINGS[coupling].space)[which])
     batch = data(sampled.space)
     repeats = 4000
@@ -192,7 +217,7 @@ def test_algorithm_1_is_unbiased_in_value_and_gradient(name, draws):
     @jit
     def estimate(model, key):
         def loss(model):
-            return MinMin(num_samples=3, draws=draws).loss(model, None, batch, key=key)[0]
+            return objective.loss(model, None, batch, key=key)[0]
 
         return flat(eqx.filter_value_and_grad(loss)(model))
 

@@ -17,7 +17,7 @@ from partita.energy import Energy
 from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.networks import MLP, Linear
-from partita.partition import Network, Table
+from partita.partition import Network, Table, UnseenRowError
 from partita.polytopes import Cube
 from partita.progress import ProgressBar
 from partita.solver import HeldOut, Solver, fit
@@ -168,7 +168,7 @@ def test_arrays_sparse_matrices_and_streams_are_the_same_rows(unary, data, key):
     learner = Solver(objectives.ExactMLE(), learning_rate=1e-2)
     dense = fit(learner, unary, batches.Rows(x, y, batch_size=16), steps=12, every=5, key=key)
     sparse = fit(learner, unary, batches.Rows(scipy.sparse.csr_matrix(x), y, batch_size=16), steps=12, every=5, key=key)
-    reader = batches.Rows(x, y, batch_size=16).open(unary, key=jax.random.split(key)[0])
+    reader = batches.Rows(x, y, batch_size=16).open(unary, key=learner.init(unary, key=key).data_key)
     order = [reader.read(step, 1, 1).rows[0] for step in range(12)]
     stream = fit(learner, unary, batches.Stream((x[i], y[i]) for i in order), steps=12, every=5, key=key)
     assert equal(dense.model, sparse.model)
@@ -266,6 +266,76 @@ def test_a_loss_that_is_never_finite_gives_back_the_start(unary, data, key):
     assert equal(solution.model, unary)
 
 
+def test_parameters_that_overflow_in_the_last_step_are_not_returned(unary, data, key):
+    """The loss of the last model is never taken: its parameters must be finite all the same."""
+    x, y = data
+    learner = Solver(objectives.ExactMLE(), learning_rate=3e38, optimizer=optax.sgd)
+    solution = fit(learner, unary, (1e3 * x, y), steps=1, key=key)
+    assert solution.result is RESULTS.non_finite
+    assert equal(solution.model, unary)
+
+
+def test_a_failure_before_the_first_validation_keeps_what_was_learned(unary, data, key):
+    with_measure = fit(Solver(Exploding(5)), unary, data, steps=40, key=key, measure=lambda model: 0.0)
+    without = fit(Solver(Exploding(5)), unary, data, steps=40, key=key)
+    assert with_measure.result is RESULTS.non_finite
+    assert equal(with_measure.model, without.model)
+    assert not equal(with_measure.model, unary)
+
+
+def test_a_failed_run_can_go_on_with_a_smaller_rate(unary, data, key):
+    x, y = data
+    wild = Solver(objectives.ExactMLE(), learning_rate=3e38, optimizer=optax.sgd)
+    tame = Solver(objectives.ExactMLE(), learning_rate=1e-2, optimizer=optax.sgd)
+    failed = fit(wild, unary, (x, y), steps=5, key=key)
+    assert failed.result is RESULTS.non_finite
+    solution = fit(tame, unary, (x, y), steps=20, key=key, resume=failed)
+    assert solution.result is RESULTS.completed
+    assert solution.history.loss[-1] < 0
+
+
+def test_resuming_something_else_is_refused_before_any_work(unary, data, key):
+    half = fit(Solver(objectives.MinMin(4)), unary, data, steps=3, key=key)
+    for other in (Solver(Exploding(50)), Solver(objectives.MinMin(4), optimizer=optax.sgd)):
+        with pytest.raises(ValueError, match="another model, objective or optimizer"):
+            fit(other, unary, data, steps=6, key=key, resume=half)
+
+
+def test_resumed_validation_and_key_are_the_first_run_s_own(unary, data, key):
+    """Stopped between two validations, and resumed with another key: the same models are measured."""
+    rows = batches.Rows(*data, batch_size=16)
+    measure = HeldOut(objectives.ExactMLE(), batches.batch(unary, *data), key)
+    learner = Solver(objectives.MinMin(8))
+    whole = fit(learner, unary, rows, steps=30, every=10, key=key, measure=measure)
+    half = fit(learner, unary, rows, steps=14, every=10, key=key, measure=measure)
+    rest = fit(learner, unary, rows, steps=30, every=10, key=jax.random.key(9), measure=measure, resume=half)
+    assert set(whole.history.measures) <= set(rest.history.measures)
+    assert equal(whole.state.model, rest.state.model)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_held_out_needs_a_batch(data, key):
+    with pytest.raises(TypeError, match=r"needs a Batch, as batches\.batch makes it; got a tuple"):
+        HeldOut(objectives.MinMin(4), data, key)
+
+
+def test_a_measure_that_cannot_serve_is_refused_before_any_work(unary, data, key):
+    table = EBM(unary.g, Table(ROWS))
+    measure = HeldOut(objectives.MinMin(4), batches.batch(unary, *data), key)
+    with pytest.raises(UnseenRowError):
+        fit(Solver(NeverReached()), table, data, steps=3, key=key, measure=measure)
+
+
+class NeverReached(objectives.AbstractObjective):
+    def loss(self, model, state, batch, *, key):
+        raise AssertionError("work was started")
+
+
+def test_a_measure_that_is_always_nan_chooses_no_model(unary, data, key):
+    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=30, every=10, key=key, measure=lambda m: np.nan)
+    assert equal(solution.model, solution.state.model)
+
+
 def test_early_stopping_returns_the_best_model(unary, data, key):
     """A measure that is lowest at step 20 and then rises."""
     seen = []
@@ -338,7 +408,7 @@ def test_a_users_own_module_serves_as_h(data, key):
 
 def test_step_by_hand_is_what_fit_does(unary, data, key):
     learner = Solver(objectives.MinMin(8))
-    state = learner.init(unary, key=jax.random.split(key)[1])
+    state = learner.init(unary, key=key)
     x, y = (jnp.asarray(a) for a in data)
     rows = Batch(x.astype(float), y, jnp.arange(ROWS))
     step = eqx.filter_jit(learner.step)

@@ -5,7 +5,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import scipy.special
@@ -36,12 +35,6 @@ NOT_MEMBERS = {
     KSubsets(5, 2): [[0] * 5, [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [2, 0, 0, 0, 0], [1, 1, 1, -1, 0], [1, 0.5, 0.5, 0, 0]],
     Simplex(4): [[0, 0, 0, 0], [1, 1, 0, 0], [2, -1, 0, 0], [0.5, 0.5, 0, 0], [math.nan, 1, 0, 0]],
 }
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    """The library as a user meets it, without the tests' checks of the signatures."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @functools.cache
