@@ -40,7 +40,7 @@ X = jax.random.normal(jax.random.key(3), (ROWS, FEATURES))
 
 def untrained(coupling, **choices):
     """A model of any size, for questions that bring their own theta."""
-    return EBM(Energy(None, coupling), Table(1), **choices)
+    return EBM(Energy(None, coupling), Table(1, choices.get("f")), **choices)
 
 
 @jit
