@@ -29,6 +29,7 @@ from .measures import (
     ConditionalBernoulli,
     ProductBernoulli,
     Uniform,
+    with_reference,
 )
 from .model import EBM
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
@@ -101,20 +102,14 @@ class Unary(AbstractMethod):
         return self.polytope.space
 
     def softmax(self, theta, q, tilt):
-        logits, constant = self._logits(theta + tilt, q)
+        logits, constant = with_reference(theta + tilt, q)
         return jnp.sum(jax.nn.softplus(logits)) + constant
 
     def sample(self, theta, q, num, *, key):
-        return ProductBernoulli(self._logits(theta, q)[0]).sample(num, key=key)
+        return ProductBernoulli(with_reference(theta, q)[0]).sample(num, key=key)
 
     def mode(self, theta, q):
-        return self.polytope.argmax(self._logits(theta, q)[0])
-
-    def _logits(self, theta, q):
-        """theta with q's own logits, and the constant that makes q a probability."""
-        if isinstance(q, Uniform):
-            return theta, -q.space.log_size
-        return theta + q.logits, -jnp.sum(jax.nn.softplus(q.logits))
+        return self.polytope.argmax(with_reference(theta, q)[0])
 
 
 class ElementarySymmetric(AbstractMethod):
@@ -153,23 +148,18 @@ class SubsetDP(AbstractMethod):
         return self.polytope.space
 
     def softmax(self, theta, q, tilt):
-        return self._layers(self._scores(theta) + tilt, q, jax.nn.logsumexp)[-1][0]
+        return self._layers(self.polytope.matrix(theta) + tilt, q, jax.nn.logsumexp)[-1][0]
 
     def sample(self, theta, q, num, *, key):
-        scores = self._scores(theta)
+        scores = self.polytope.matrix(theta)
         sums = jnp.concatenate(self._layers(scores, q, jax.nn.logsumexp))
         noise = jax.random.gumbel(key, (num, *scores.shape), theta.dtype)
         return jax.vmap(lambda z: self._unwind(scores, q, sums, z))(noise)
 
     def mode(self, theta, q):
-        scores = self._scores(theta)
+        scores = self.polytope.matrix(theta)
         sums = jnp.concatenate(self._layers(scores, q, jnp.max))
         return self._unwind(scores, q, sums, jnp.zeros_like(scores))
-
-    def _scores(self, theta):
-        if isinstance(self.polytope, Birkhoff):
-            return theta
-        return theta[:, None] * self.polytope.encode(jnp.arange(self.polytope.k)).astype(theta.dtype)
 
     def _layers(self, scores, q, reduce):
         """a(S) for the sets of 0, 1, ..., k labels, each layer in increasing order of the bit mask of S."""

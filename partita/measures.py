@@ -19,6 +19,7 @@ __all__ = [
     "ProductBernoulli",
     "Sequential",
     "Uniform",
+    "with_reference",
 ]
 
 NOTHING = -1e30
@@ -216,3 +217,10 @@ class Mixture(AbstractMeasure):
     def log_prob(self, y):
         first = math.log1p(-self.share) + self.first.log_prob(y)
         return jnp.logaddexp(first, math.log(self.share) + self.second.log_prob(y))
+
+
+def with_reference(u: Float[Array, " k"], q: AbstractMeasure) -> tuple[Float[Array, " k"], Scalar]:
+    """Where log q is linear in the labels, uniform or product Bernoulli: u with its slope added, and its constant."""
+    if isinstance(q, ProductBernoulli):
+        return u + q.logits, -jnp.sum(jax.nn.softplus(q.logits))
+    return u, jnp.asarray(-q.space.log_size, u.dtype)

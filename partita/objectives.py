@@ -74,11 +74,15 @@ class MinMin(AbstractObjective):
         shared = self.draws == "shared"
         if shared and batch.reference is not None:
             raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
-        rows = batch.x.shape[0]
         r = self._measure(model, batch)
-        y = r.sample(self.num_samples, key=key)
-        if not shared and y.ndim == 1 + len(model.space.shape):
+        follows_x = isinstance(self.proposal, AbstractSurrogate) or (
+            self.proposal is None and batch.reference is not None
+        )
+        if shared or follows_x:
+            y = r.sample(self.num_samples, key=key)
+        else:
             # One r for all rows: each row still gets draws of its own, in one call.
+            rows = batch.x.shape[0]
             y = r.sample(rows * self.num_samples, key=key).reshape(rows, self.num_samples, *model.space.shape)
         if self.proposal is None:
             return Draws(y, jnp.zeros(y.shape[: y.ndim - len(model.space.shape)]), shared)
@@ -87,7 +91,7 @@ class MinMin(AbstractObjective):
         if shared:
             return Draws(y, log_prob(q, y) - log_prob(r, y), shared)
         of_q = jax.vmap(log_prob, in_axes=(None if batch.reference is None else 0, 0))(q, y)
-        of_r = jax.vmap(log_prob, in_axes=(0 if isinstance(self.proposal, AbstractSurrogate) else None, 0))(r, y)
+        of_r = jax.vmap(log_prob, in_axes=(0 if follows_x else None, 0))(r, y)
         return Draws(y, jax.lax.stop_gradient(of_q - of_r), shared)
 
     def _measure(self, model: EBM, batch: Batch) -> AbstractMeasure:

@@ -123,6 +123,10 @@ class Permutahedron(AbstractPolytope):
     def argmax(self, theta):
         return _ranks(theta)
 
+    def matrix(self, theta: Float[Array, " k"]) -> Float[Array, "k k"]:
+        """The score of each label at each rank, theta_j w(p)."""
+        return theta[:, None] * self.encode(jnp.arange(self.k)).astype(theta.dtype)
+
     def project(self, theta):
         order = jnp.argsort(-theta)
         theta_sorted = theta[order]
@@ -149,6 +153,10 @@ class Birkhoff(AbstractPolytope):
     def argmax(self, theta):
         labels, ranks = optax.assignment.hungarian_algorithm(-theta)
         return jnp.zeros(self.k, int).at[labels].set(ranks)
+
+    def matrix(self, theta: Float[Array, "k k"]) -> Float[Array, "k k"]:
+        """The score of each label at each rank: theta itself."""
+        return theta
 
     def project(self, theta):
         return _project_birkhoff(theta)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from ._types import Array, Float, Scalar
 from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
-from .measures import AbstractMeasure, ConditionalBernoulli, ProductBernoulli, Sequential, Uniform
+from .measures import AbstractMeasure, ConditionalBernoulli, ProductBernoulli, Sequential, Uniform, with_reference
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
 from .spaces import Hypercube
 
@@ -53,7 +53,7 @@ class Independent(AbstractSurrogate):
         return isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Cube) and _by_label(q)
 
     def __call__(self, coupling, theta, q):
-        logits, constant = _with_reference(theta, q)
+        logits, constant = with_reference(theta, q)
         r = ProductBernoulli(jax.lax.stop_gradient(logits))
         return Neighbor(r, jnp.sum(jax.nn.softplus(logits)) + constant, jax.nn.sigmoid(logits))
 
@@ -72,7 +72,7 @@ class MeanField(AbstractSurrogate):
         matrix = coupling.interaction.matrix(s)
         # For 0/1 labels the diagonal is part of the linear term.
         diagonal = jnp.diagonal(matrix)
-        linear, constant = _with_reference(u + diagonal / 2, q)
+        linear, constant = with_reference(u + diagonal / 2, q)
         pairs = matrix - jnp.diag(diagonal)
 
         def sweep(_, field):
@@ -113,9 +113,7 @@ class Balanced(AbstractSurrogate):
         return on_rankings and isinstance(q, Uniform)
 
     def __call__(self, coupling, theta, q):
-        scores = theta
-        if isinstance(coupling.polytope, Permutahedron):
-            scores = theta[:, None] * coupling.polytope.encode(jnp.arange(coupling.polytope.k)).astype(theta.dtype)
+        scores = coupling.polytope.matrix(theta)
         b = jax.lax.stop_gradient(self._balance(scores))
         later = jnp.cumsum(b[:, ::-1], axis=1)[:, ::-1] - b
         odds = jnp.log(jnp.maximum(b, TINY)) - jnp.log(jnp.maximum(later, TINY))
@@ -155,13 +153,6 @@ def surrogate(coupling: AbstractCoupling, q: AbstractMeasure) -> AbstractSurroga
 
 def _by_label(q: AbstractMeasure) -> bool:
     return isinstance(q, Uniform | ProductBernoulli)
-
-
-def _with_reference(u: Float[Array, " k"], q: AbstractMeasure) -> tuple[Float[Array, " k"], Scalar]:
-    """log q is linear in the labels: u with its slope added, and its constant."""
-    if isinstance(q, ProductBernoulli):
-        return u + q.logits, -jnp.sum(jax.nn.softplus(q.logits))
-    return u, jnp.asarray(-q.space.log_size, u.dtype)
 
 
 def _round_to_birkhoff(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
