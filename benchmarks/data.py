@@ -1,9 +1,16 @@
 """The real data sets that benchmarks and slow tests use; their folder is PARTITA_DATA, or ../shared/data."""
 
+import gzip
 import os
 from pathlib import Path
 
 import numpy as np
+from sklearn.model_selection import train_test_split
+
+LABELS = {"birds": 19, "cal500": 174, "emotions": 6, "scene": 6, "yeast": 14}
+RANKINGS = ("authorship", "glass", "iris", "vehicle", "vowel", "wine")
+
+Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def data_dir() -> Path:
@@ -13,8 +20,48 @@ def data_dir() -> Path:
 
 def cal500(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """All 502 songs: 68 standardized features, 174 labels. cal500 has no official split."""
-    lines = (folder / "multilabel" / "cal500" / "cal500.arff").read_text().splitlines()
+    x, y = _arff(folder / "multilabel" / "cal500" / "cal500.arff", LABELS["cal500"])
+    return (x - x.mean(axis=0)) / x.std(axis=0), y
+
+
+def multilabel(folder: Path, name: str) -> Split:
+    """x and y of train and test, standardized on train; cal500 by train_test_split(test_size=0.2, random_state=0)."""
+    if name == "cal500":
+        x, y = _arff(folder / "multilabel" / name / f"{name}.arff", LABELS[name])
+        x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.2, random_state=0)
+    else:
+        parts = [_arff(folder / "multilabel" / name / f"{name}-{part}.arff", LABELS[name]) for part in ("train", "test")]
+        if name == "birds":
+            # The paper's rows are those with a label.
+            parts = [(x[y.any(axis=1)], y[y.any(axis=1)]) for x, y in parts]
+        (x_train, y_train), (x_test, y_test) = parts
+    x_train, x_test = _standardized(x_train, x_test)
+    return x_train, y_train, x_test, y_test
+
+
+def ranking(folder: Path, name: str, seed: int) -> Split:
+    """x and rank vectors of train and test, 20 % test by this seed, standardized on train."""
+    lines = (folder / "label_ranking" / f"{name}.txt").read_text().splitlines()[1:]
+    fields = [line.split(",") for line in lines if line.strip()]
+    x = np.array([row[:-1] for row in fields], float)
+    # "b>a>c" names the labels from the best to the worst; the rank vector is its inverse.
+    y = np.argsort([[ord(label) - ord("a") for label in row[-1].split(">")] for row in fields], axis=1)
+    x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.2, random_state=seed)
+    x_train, x_test = _standardized(x_train, x_test)
+    return x_train, y_train, x_test, y_test
+
+
+def _arff(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features, then the 0/1 labels in the last columns."""
+    packed = path.with_name(path.name + ".gz")
+    text = path.read_text() if path.exists() else gzip.decompress(packed.read_bytes()).decode()
+    lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
     table = np.array([line.split(",") for line in lines[start + 1 :] if line.strip()], float)
-    x, y = table[:, :-174], table[:, -174:].astype(int)
-    return (x - x.mean(axis=0)) / x.std(axis=0), y
+    return table[:, :-labels], table[:, -labels:].astype(int)
+
+
+def _standardized(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scale = train.std(axis=0)
+    scale[scale == 0] = 1
+    return (train - train.mean(axis=0)) / scale, (test - train.mean(axis=0)) / scale

@@ -21,6 +21,7 @@ _MODULES = (
     "partition",
     "polytopes",
     "progress",
+    "samplers",
     "solver",
     "spaces",
     "surrogates",

@@ -26,12 +26,14 @@ class Batch(eqx.Module):
 
 
 class Row(eqx.Module):
-    """One x as tau sees it: features, logits theta = h(x), position in the training set, reference q(.|x)."""
+    """One x as tau sees it: features, logits theta = h(x), position in the training set, reference q(.|x), and what
+    the model's surrogate says about it, if it has one."""
 
     x: Float[Array, " *features"]
     theta: Float[Array, " *theta"]
     index: Int[Array, ""] | None
     q: PyTree
+    near: PyTree = None
 
 
 class Draws(eqx.Module):

@@ -41,8 +41,8 @@ from .solver import HeldOut, Solver, fit
 __all__ = ["main"]
 
 METHODS = {
-    "partita min-min, tau(x)": (MinMin(100), False),
-    "partita min-min, tau(theta)": (MinMin(100), True),
+    "partita min-min, tau(x)": (MinMin(100, proposal=None), False),
+    "partita min-min, tau(theta)": (MinMin(100, proposal=None), True),
     "partita exact MLE": (ExactMLE(), False),
 }
 ROWS = 2000

@@ -1,32 +1,56 @@
-"""Answers of a model about given x: mode, marginals, samples, log-probabilities, log-partitions.
+"""Answers of a model about given x: mode, marginals, samples, log-probabilities, log-partitions, and how far the
+learned log-partition can be trusted.
 
 Each takes a matrix of x, uses the exact method where there is one, and says so where there is none. Work is done in
 chunks of fixed shapes, so that another number of rows does not recompile.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 
-from . import exact
+from . import exact, samplers
 from ._types import Array, Float, Int, Key, PyTree
 from .batches import check_features, check_model, check_outputs, check_reference
+from .couplings import Bilinear
 from .divergences import KL
 from .measures import Uniform
 from .model import EBM
-from .partition import Table, UnseenRowError
+from .partition import Shifted, Table, UnseenRowError
+from .polytopes import Birkhoff
 
-__all__ = ["log_partition", "log_prob", "marginals", "mode", "sample"]
+__all__ = [
+    "Normalization",
+    "log_partition",
+    "log_prob",
+    "marginals",
+    "mode",
+    "normalization",
+    "recalibrate",
+    "sample",
+]
 
 SHAPES = (16, 256)
+MIN_EFFECTIVE = 20
+ESTIMATORS: dict[str, samplers.AbstractEstimator] = {
+    "importance": samplers.ImportanceSampling(),
+    "annealed": samplers.AnnealedImportanceSampling(),
+}
+
+Method = str | samplers.AbstractEstimator
 
 
 def mode(model: EBM, x: Any, *, reference: PyTree = None) -> Int[Array, " n *y"]:
     """A most probable y for each x."""
+    polytope = model.g.coupling.polytope if isinstance(model.g.coupling, Bilinear) else None
+    if isinstance(polytope, Birkhoff) and isinstance(model.q, Uniform) and jax.default_backend() == "cpu":
+        theta = np.asarray(_over_rows(_logits, model, x, reference=reference))
+        return jnp.asarray(polytope.argmax_on_host(theta))
     return _over_rows(_mode, model, x, reference=reference)
 
 
@@ -48,13 +72,14 @@ def log_prob(
     x: Any,
     y: Any,
     *,
-    method: str = "exact",
+    method: Method = "exact",
+    key: Key | None = None,
     index: Any = None,
     reference: PyTree = None,
 ) -> Float[Array, " n"]:
-    """log p(y|x), normalized exactly, or by the learned tau with method="learned"."""
+    """log p(y|x), normalized by `log_partition` with that method."""
     y = check_outputs(model.space, y, np.shape(x)[0])
-    tau = log_partition(model, x, method=method, index=index, reference=reference)
+    tau, _ = _partition(method, False, key, model, x, index, reference)
     return _over_rows(_log_prob, model, x, jnp.asarray(y), tau, reference=reference)
 
 
@@ -62,27 +87,115 @@ def log_partition(
     model: EBM,
     x: Any,
     *,
-    method: str = "exact",
+    method: Method = "exact",
+    key: Key | None = None,
+    return_error: bool = False,
     counting: bool = False,
     index: Any = None,
     reference: PyTree = None,
-) -> Float[Array, " n"]:
-    """The tau that normalizes p(.|x): exact, or as the model learned it.
+) -> Any:
+    """The tau that normalizes p(.|x), and with `return_error` an estimate of its error.
+
+    method: "exact"; "learned", the model's tau; "importance" or "annealed", or an estimator of `samplers` with numbers
+    of draws of your choice. Errors are: of "exact", rounding; of the estimators, one standard error; of "learned", its
+    distance from an estimate by importance sampling. What draws needs a `key`.
 
     It is relative to q, a probability. `counting=True` gives the sum over Y without q (the paper's sum of softplus),
     tau + log |Y|, for KL and uniform q. A `partition.Table` knows training rows only: give their `index`.
     """
-    _check_method(method)
     if counting and not (isinstance(model.f, KL) and isinstance(model.q, Uniform)):
         raise ValueError("counting=True needs f = KL and a uniform q; other models have no counting-measure value.")
-    if method == "learned" and isinstance(model.tau, Table) and index is None:
-        raise UnseenRowError(
-            "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or train "
-            "with partition.Network."
-        )
-    index = None if index is None else _check_index(model, index, np.shape(x)[:1])
-    tau = _over_rows(_exact_tau if method == "exact" else _learned_tau, model, x, index, reference=reference)
-    return tau + model.space.log_size if counting else tau
+    tau, error = _partition(method, return_error, key, model, x, index, reference)
+    tau = tau + model.space.log_size if counting else tau
+    return (tau, error) if return_error else tau
+
+
+class Normalization(NamedTuple):
+    """Whether p(.|x) sums to one, for each of n rows.
+
+    `mass` estimates the total mass, which lies between `low` and `high` with the given confidence; `effective` is the
+    effective number of draws (an interval from fewer than 20 is open). The `verdict` is about the mean over the rows
+    of |log mass|, which for KL is |LSE - tau|: "normalized" where it is below `tolerance`, "not normalized" where it is
+    above, "undecided" where the intervals do not tell.
+    """
+
+    mass: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    effective: np.ndarray
+    confidence: float
+    tolerance: float
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Least and largest mean |log mass| that the intervals allow."""
+        with np.errstate(divide="ignore"):
+            low, high = np.log(self.low), np.log(self.high)
+        inside = (low <= 0) & (high >= 0)
+        nearest = np.where(inside, 0.0, np.minimum(np.abs(low), np.abs(high)))
+        return float(nearest.mean()), float(np.maximum(np.abs(low), np.abs(high)).mean())
+
+    @property
+    def verdict(self) -> str:
+        least, largest = self.error
+        if largest <= self.tolerance:
+            return "normalized"
+        return "not normalized" if least > self.tolerance else "undecided"
+
+
+def normalization(
+    model: EBM,
+    x: Any,
+    *,
+    key: Key,
+    num: int = 1000,
+    confidence: float = 0.99,
+    tolerance: float = 0.25,
+    index: Any = None,
+    reference: PyTree = None,
+) -> Normalization:
+    """Estimate the total mass sum_y q (f+*)'(g - tau) of each x by `num` draws; it is 1 where tau is right."""
+    if not 0 < confidence < 1 or not tolerance > 0:
+        raise ValueError(f"confidence must be between 0 and 1 and tolerance positive; got {confidence}, {tolerance}.")
+    index = _check_index(model, index, np.shape(x)[:1], learned=True)
+    keys = jax.random.split(key, np.shape(x)[0])
+    found = _over_rows(_Masses(samplers.ImportanceSampling(num)), model, x, keys, index, reference=reference)
+    mass, error, share = (np.asarray(values) for values in found)
+    half = scipy.stats.norm.ppf((1 + confidence) / 2) * error
+    enough = num * share >= MIN_EFFECTIVE
+    low, high = np.where(enough, np.maximum(mass - half, 0), 0), np.where(enough, mass + half, np.inf)
+    return Normalization(mass, low, high, num * share, confidence, tolerance)
+
+
+def recalibrate(model: EBM, x: Any, *, key: Key, num: int = 1000, index: Any = None, reference: PyTree = None) -> EBM:
+    """The model with the constant added to tau that minimizes the objective on these x: their mean mass becomes 1."""
+    index = _check_index(model, index, np.shape(x)[:1], learned=True)
+    keys = jax.random.split(key, np.shape(x)[0])
+    draws = _over_rows(_Draws(samplers.ImportanceSampling(num)), model, x, keys, index, reference=reference)
+    shift = samplers.root(model, samplers.Weighted(*(a.ravel() for a in draws)))
+    return eqx.tree_at(lambda model: model.tau, model, Shifted(model.tau, shift))
+
+
+def _partition(method: Method, with_error: bool, key: Key | None, model: EBM, x: Any, index: Any, reference: PyTree):
+    """(tau, error) by one method; the error of "exact" and "learned" only if asked for."""
+    estimator = _check_method(model, method, key, with_error)
+    value: Any = None
+    error: Any = None
+    index = _check_index(model, index, np.shape(x)[:1], learned=method == "learned")
+    if estimator is not None and key is not None:
+        keys = jax.random.split(key, np.shape(x)[0])
+        value, error, _ = _over_rows(_Estimate(estimator), model, x, keys, reference=reference)
+    if method == "exact":
+        tau = _over_rows(_exact_tau, model, x, index, reference=reference)
+        return tau, jnp.finfo(tau.dtype).eps * (jnp.abs(tau) + model.space.log_size)
+    if method == "learned":
+        tau = _over_rows(_learned_tau, model, x, index, reference=reference)
+        return tau, None if value is None else jnp.hypot(tau - value, error)
+    return value, error
+
+
+def _logits(model, x, reference):
+    return model.g.h(x)
 
 
 def _mode(model, x, reference):
@@ -105,6 +218,35 @@ def _log_prob(model, x, reference, y, tau):
     return model.log_prob(model.row(x, reference=reference), y, tau)
 
 
+class _Estimate(eqx.Module):
+    estimator: samplers.AbstractEstimator
+
+    def __call__(self, model, x, reference, key):
+        return self.estimator(model, model.row(x, reference=reference), key=key)
+
+
+class _Draws(eqx.Module):
+    """g - tau and log q/r of draws."""
+
+    sampling: samplers.ImportanceSampling
+
+    def __call__(self, model, x, reference, key, index):
+        row = model.row(x, index, reference)
+        weighted = self.sampling.draw(model, row, key=key)
+        return weighted.g - model.tau(row), weighted.log_weight
+
+
+class _Masses(eqx.Module):
+    """The mean mass, its standard error, and the effective share of the draws."""
+
+    sampling: samplers.ImportanceSampling
+
+    def __call__(self, model, x, reference, key, index):
+        weighted = samplers.Weighted(*_Draws(self.sampling)(model, x, reference, key, index))
+        terms = samplers.masses(model, weighted, jnp.zeros(()))
+        return terms.mean(), samplers.standard_error(terms), samplers.effective(terms)
+
+
 class _Sample(eqx.Module):
     num: int = eqx.field(static=True)
 
@@ -112,7 +254,7 @@ class _Sample(eqx.Module):
         return exact.sample(model, model.row(x, reference=reference), self.num, key=key)
 
 
-def _over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None) -> Array:
+def _over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None) -> Any:
     """fn(model, x_i, reference_i, *args_i) for every row, in padded chunks of one of `SHAPES`."""
     x = check_features(x)
     n = x.shape[0]
@@ -126,24 +268,45 @@ def _over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTre
         dense = x[rows] if isinstance(x, np.ndarray) else x[rows].toarray()
         rest = jax.tree.map(lambda a, rows=rows: a[rows], (reference, *args))
         found.append(_vmapped(fn, model, jnp.asarray(dense), *rest))
-    return jnp.concatenate(found)[:n]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[:n], *found)
 
 
 @eqx.filter_jit
-def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> Array:
+def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> PyTree:
     return jax.vmap(lambda x, *args: fn(model, x, *args))(x, *args)
 
 
-def _check_index(model: EBM, index: Any, rows: tuple[int, ...]) -> Int[Array, " n"]:
+def _check_index(model: EBM, index: Any, rows: tuple[int, ...], *, learned: bool) -> Int[Array, " n"] | None:
+    table = model.tau if isinstance(model.tau, Table) else None
+    if index is None:
+        if learned and table is not None:
+            raise UnseenRowError(
+                "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or "
+                "train with partition.Network."
+            )
+        return None
     index = np.asarray(index)
     if index.shape != rows or index.dtype.kind not in "iu":
         raise ValueError(f"index must hold integers, one per row of x; got {index.dtype} of shape {index.shape}.")
-    if isinstance(model.tau, Table) and not ((index >= 0) & (index < model.tau.values.shape[0])).all():
-        known = model.tau.values.shape[0]
+    if table is not None and not ((index >= 0) & (index < table.values.shape[0])).all():
+        known = table.values.shape[0]
         raise ValueError(f"index must be between 0 and {known - 1}: partition.Table knows {known} rows; got {index}.")
     return jnp.asarray(index)
 
 
-def _check_method(method: str) -> None:
-    if method not in ("exact", "learned"):
-        raise ValueError(f"method must be 'exact' or 'learned'; got {method!r}.")
+def _check_method(model: EBM, method: Method, key: Any, return_error: bool) -> samplers.AbstractEstimator | None:
+    """What draws, if anything does; its key and its model are checked."""
+    if isinstance(method, samplers.AbstractEstimator):
+        estimator = method
+    elif method in ("exact", "learned"):
+        estimator = samplers.ImportanceSampling() if method == "learned" and return_error else None
+    elif method in ESTIMATORS:
+        estimator = ESTIMATORS[method]
+    else:
+        known = ", ".join(repr(name) for name in ("exact", "learned", *ESTIMATORS))
+        raise ValueError(f"method must be one of {known}, or an estimator of partita.samplers; got {method!r}.")
+    if estimator is not None:
+        estimator.check(model)
+        if key is None:
+            raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
+    return estimator

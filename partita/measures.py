@@ -12,6 +12,7 @@ from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations
 
 __all__ = [
     "AbstractMeasure",
+    "AbstractScoredMeasure",
     "AbstractSequentialMeasure",
     "ConditionalBernoulli",
     "Mixture",
@@ -19,6 +20,7 @@ __all__ = [
     "ProductBernoulli",
     "Sequential",
     "Uniform",
+    "defended",
     "with_reference",
 ]
 
@@ -50,7 +52,19 @@ class AbstractSequentialMeasure(AbstractMeasure):
         """log-probability of each label for the next rank; the next rank is the number of labels placed."""
 
 
-class Uniform(AbstractSequentialMeasure):
+class AbstractScoredMeasure(AbstractSequentialMeasure):
+    """A sequential measure that fills rank p in proportion to exp(score of label j at rank p)."""
+
+    @abc.abstractmethod
+    def by_rank(self) -> Float[Array, "k k"]:
+        """The score of each label at each rank."""
+
+    def log_choice(self, placed):
+        scores = jnp.take(self.by_rank(), jnp.sum(placed), axis=1, mode="clip")
+        return scores - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, scores))
+
+
+class Uniform(AbstractScoredMeasure):
     """q(y) = 1 / |Y|."""
 
     outputs: AbstractSpace
@@ -65,8 +79,8 @@ class Uniform(AbstractSequentialMeasure):
     def log_prob(self, y):
         return jnp.asarray(-self.outputs.log_size, float)
 
-    def log_choice(self, placed):
-        return jnp.broadcast_to(-jnp.log(jnp.sum(~placed)), placed.shape)
+    def by_rank(self):
+        return jnp.zeros((*self.outputs.shape, *self.outputs.shape))
 
 
 class ProductBernoulli(AbstractMeasure):
@@ -87,7 +101,7 @@ class ProductBernoulli(AbstractMeasure):
         return jnp.sum(y * self.logits - jax.nn.softplus(self.logits), axis=-1)
 
 
-class PlackettLuce(AbstractSequentialMeasure):
+class PlackettLuce(AbstractScoredMeasure):
     """Each rank goes to a label not yet placed, with probability proportional to exp(score)."""
 
     scores: Float[Array, " *rows k"]
@@ -107,11 +121,11 @@ class PlackettLuce(AbstractSequentialMeasure):
         remaining = jax.lax.cumlogsumexp(by_rank, reverse=True)
         return jnp.sum(by_rank - remaining)
 
-    def log_choice(self, placed):
-        return self.scores - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, self.scores))
+    def by_rank(self):
+        return jnp.broadcast_to(self.scores[:, None], (*self.scores.shape, *self.scores.shape))
 
 
-class Sequential(AbstractSequentialMeasure):
+class Sequential(AbstractScoredMeasure):
     """Rank p goes to a label not yet placed, with probability proportional to exp(scores[label, p])."""
 
     scores: Float[Array, " *rows k k"]
@@ -139,9 +153,8 @@ class Sequential(AbstractSequentialMeasure):
         normalizer = jax.nn.logsumexp(jnp.where(free, self.scores, -jnp.inf), axis=0)
         return jnp.sum(jnp.take_along_axis(self.scores, y[:, None], axis=1)) - jnp.sum(normalizer)
 
-    def log_choice(self, placed):
-        scores = jnp.take(self.scores, jnp.sum(placed), axis=1, mode="clip")
-        return scores - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, scores))
+    def by_rank(self):
+        return self.scores
 
 
 class ConditionalBernoulli(AbstractMeasure):
@@ -207,16 +220,21 @@ class Mixture(AbstractMeasure):
         first = self.first.sample(num, key=first_key)
         axes = len(self.space.shape)
         rows = first.shape[: -axes - 1]
-        second = self.second.sample(num, key=second_key)
-        if second.ndim < first.ndim:
-            # One measure for all rows: each row still gets draws of its own.
-            second = self.second.sample(num * math.prod(rows), key=second_key).reshape(first.shape)
+        one_for_all = jax.eval_shape(lambda: self.second.sample(num, key=second_key)).ndim < first.ndim
+        # One measure for all rows: each row still gets draws of its own.
+        each = num * math.prod(rows) if one_for_all else num
+        second = self.second.sample(each, key=second_key).reshape(first.shape)
         coin = jax.random.bernoulli(coin_key, self.share, (*rows, num, *[1] * axes))
         return jnp.where(coin, second, first)
 
     def log_prob(self, y):
         first = math.log1p(-self.share) + self.first.log_prob(y)
         return jnp.logaddexp(first, math.log(self.share) + self.second.log_prob(y))
+
+
+def defended(r: AbstractMeasure, q: AbstractMeasure, share: float) -> AbstractMeasure:
+    """r with a share of q, which bounds the weights q/r by 1 / share; r itself where the share is 0."""
+    return Mixture(r, q, share) if share else r
 
 
 def with_reference(u: Float[Array, " k"], q: AbstractMeasure) -> tuple[Float[Array, " k"], Scalar]:

@@ -7,8 +7,9 @@ from ._types import Array, Float, Int, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 from .energy import Energy
 from .measures import AbstractMeasure, Uniform
-from .partition import AbstractTau
+from .partition import AbstractTau, Residual
 from .spaces import AbstractSpace
+from .surrogates import AbstractSurrogate, find
 
 __all__ = ["EBM"]
 
@@ -17,21 +18,30 @@ class EBM(eqx.Module):
     """An energy g and its normalizer tau, relative to a reference q, under a divergence f.
 
     q is a probability; without one it is uniform. Where q depends on x its parameters come with the data
-    (`Batch.reference`). g and tau are trained, q and f are fixed.
+    (`Batch.reference`). g and tau are trained, q and f are fixed. The `surrogate` is a tractable neighbor of p, from
+    which to draw and on which tau can build; without one it is the one of `surrogates.surrogate`, if there is any.
     """
 
     g: Energy
     tau: AbstractTau
     q: AbstractMeasure
     f: AbstractDivergence
+    surrogate: AbstractSurrogate | None
 
     def __init__(
-        self, g: Energy, tau: AbstractTau, *, q: AbstractMeasure | None = None, f: AbstractDivergence | None = None
+        self,
+        g: Energy,
+        tau: AbstractTau,
+        *,
+        q: AbstractMeasure | None = None,
+        f: AbstractDivergence | None = None,
+        surrogate: AbstractSurrogate | None = None,
     ):
         self.g = g
         self.tau = tau
         self.q = Uniform(g.space) if q is None else q
         self.f = KL() if f is None else f
+        self.surrogate = find(g.coupling, self.q, self.f) if surrogate is None else surrogate
 
     def __check_init__(self):
         if self.q.space != self.g.space:
@@ -41,6 +51,19 @@ class EBM(eqx.Module):
             raise ValueError(
                 f"tau starts at {self.tau.start:g}, but {f} needs {self.f.start:g}, where every density is 1: give "
                 f"{name} the divergence too, as {name}(..., f)."
+            )
+        self._check_surrogate()
+
+    def _check_surrogate(self):
+        coupling, q, f = (type(o).__name__ for o in (self.g.coupling, self.q, self.f))
+        if self.surrogate is not None and not self.surrogate.serves(self.g.coupling, self.q, self.f):
+            name = type(self.surrogate).__name__
+            raise ValueError(f"{name} does not serve a {coupling} coupling on {self.space} with a {q} under {f}.")
+        if isinstance(self.tau, Residual) and (self.surrogate is None or not isinstance(self.f, KL)):
+            raise ValueError(
+                f"partition.Residual corrects a surrogate's bound of the log-partition; a {coupling} coupling on "
+                f"{self.space} with a {q} under {f} has none. Use partition.Network, or for KL give the model a "
+                "surrogates.Amortized."
             )
 
     @property
@@ -53,8 +76,10 @@ class EBM(eqx.Module):
         index: Int[Array, ""] | None = None,
         reference: AbstractMeasure | None = None,
     ) -> Row:
-        """One x with its logits and its q: what tau and the couplings read."""
-        return Row(x, self.g.h(x), index, self.q if reference is None else reference)
+        """One x with its logits, its q and its neighbor: what tau and the couplings read."""
+        theta, q = self.g.h(x), self.q if reference is None else reference
+        near = None if self.surrogate is None else self.surrogate(self.g.coupling, theta, q)
+        return Row(x, theta, index, q, near)
 
     def log_prob(self, row: Row, y: Int[Array, " *y"], tau: Scalar | None = None) -> Scalar:
         """log p(y|x) with the learned tau, or with another one."""
@@ -62,7 +87,8 @@ class EBM(eqx.Module):
         return row.q.log_prob(y) + self.f.log_density(self.g.coupling(row.theta, y) - tau)
 
     def trained(self) -> PyTree:
-        """A tree of True at the arrays that are learned: those of g and tau."""
+        """A tree of True at the arrays that are learned: those of g, of tau and of the surrogate."""
         nothing = jax.tree.map(lambda _: False, self)
-        learned = jax.tree.map(eqx.is_inexact_array, (self.g, self.tau))
-        return eqx.tree_at(lambda model: (model.g, model.tau), nothing, learned)
+        parts = lambda model: (model.g, model.tau, model.surrogate)  # noqa: E731
+        learned = jax.tree.map(eqx.is_inexact_array, parts(self))
+        return eqx.tree_at(parts, nothing, learned, is_leaf=lambda leaf: leaf is None)

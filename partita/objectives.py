@@ -1,6 +1,7 @@
 """Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
 
 import abc
+import functools
 
 import equinox as eqx
 import jax
@@ -8,11 +9,12 @@ import jax.numpy as jnp
 
 from . import exact
 from ._types import Array, Batch, Draws, Float, Key, PyTree, Row, Scalar
-from .measures import AbstractMeasure, Mixture
+from .measures import AbstractMeasure, defended
 from .model import EBM
-from .surrogates import AbstractSurrogate
+from .samplers import effective
+from .surrogates import Amortized, surrogate
 
-__all__ = ["AbstractObjective", "ExactMLE", "MinMin"]
+__all__ = ["AbstractObjective", "ExactMLE", "MinMin", "Neighboring"]
 
 Info = dict[str, Scalar]
 
@@ -32,94 +34,105 @@ class AbstractObjective(eqx.Module):
         """Raise where this objective cannot serve the model; called before any work."""
 
 
-class MinMin(AbstractObjective):
-    """Algorithm 1: tau(x) + 1/B' sum_j f+*(g(x, y'_j) - tau(x)) - g(x, y), with y' drawn from q.
+class Neighboring(eqx.Module):
+    """Draw y' from the neighbor of p that the model's surrogate builds for each x.
 
-    The paper draws y' anew for each row; `draws="shared"` uses one set for the whole batch (where q does not depend on
-    x), which makes the energies one matrix product. Both are unbiased. The divergence is the model's own.
-
-    With a `proposal` r, a measure or a surrogate of p_g, y' comes from r and each term has weight q/r: unbiased for any
-    r, and of low variance where r is near p_g. A share `defense` of the draws comes from q all the same, so that no
-    weight exceeds 1 / defense.
+    A share `defense` of the draws comes from q all the same, so that no weight q/r exceeds 1 / defense.
     """
 
-    num_samples: int = eqx.field(static=True, default=100)
-    draws: str = eqx.field(static=True, default="per-row")
-    proposal: AbstractMeasure | AbstractSurrogate | None = None
     defense: float = eqx.field(static=True, default=0.05)
+
+    def __check_init__(self):
+        if not 0 <= self.defense < 1:
+            raise ValueError(f"defense is the share of draws from q, at least 0 and below 1; got {self.defense}.")
+
+    def measure(self, row: Row) -> AbstractMeasure:
+        """r for one row, without gradient."""
+        return jax.lax.stop_gradient(defended(row.near.r, row.q, self.defense))
+
+
+class MinMin(AbstractObjective):
+    """tau(x) + E_q f+*(g(x, y') - tau(x)) - g(x, y), with the expectation over y' by draws.
+
+    By default y' comes from a proposal r near p, built from each x's own logits, and each term has weight q/r: unbiased
+    for any r, and of low variance where r is near p. `proposal=None` draws from q: the paper's Algorithm 1. Any other
+    measure serves as well. The divergence is the model's own.
+
+    The paper draws y' anew for each row; `draws="shared"` uses one set for the whole batch (where r does not depend on
+    x), which makes the energies one matrix product. Both are unbiased.
+    """
+
+    num_samples: int = eqx.field(static=True, default=16)
+    draws: str = eqx.field(static=True, default="per-row")
+    proposal: Neighboring | AbstractMeasure | None = Neighboring()
 
     def __check_init__(self):
         if not isinstance(self.num_samples, int) or self.num_samples < 1:
             raise ValueError(f"MinMin needs num_samples >= 1 draws of y' per step; got {self.num_samples}.")
         if self.draws not in ("per-row", "shared"):
             raise ValueError(f"draws must be 'per-row' or 'shared'; got {self.draws!r}.")
-        if self.draws == "shared" and isinstance(self.proposal, AbstractSurrogate):
-            raise ValueError("draws='shared' needs one r for all x; a surrogate follows each x. Use draws='per-row'.")
+        if self.draws == "shared" and isinstance(self.proposal, Neighboring):
+            raise ValueError(
+                "draws='shared' needs one r for all x, but the model's surrogate follows each x. Use draws='per-row', "
+                "or proposal=None to draw from q."
+            )
 
     def check(self, model):
-        if isinstance(self.proposal, AbstractSurrogate) and not self.proposal.serves(model.g.coupling, model.q):
-            name, coupling, q = (type(o).__name__ for o in (self.proposal, model.g.coupling, model.q))
-            raise ValueError(f"{name} does not serve a {coupling} coupling on {model.space} with a {q} reference.")
+        if isinstance(self.proposal, Neighboring) and model.surrogate is None:
+            surrogate(model.g.coupling, model.q, model.f)
+        if isinstance(self.proposal, AbstractMeasure) and self.proposal.space != model.space:
+            raise ValueError(f"The proposal is a measure on {self.proposal.space}, but the model is on {model.space}.")
 
     def loss(self, model, state, batch, *, key):
-        draws = self._draw(model, batch, key)
-        of_row = jax.vmap(
-            lambda x, y, index, q, d: self._row_loss(model, model.row(x, index, q), y, d),
-            in_axes=(0, 0, 0, 0, None if draws.shared else 0),
-        )
-        losses, mass = of_row(batch.x, batch.y, batch.index, batch.reference, draws)
-        return _mean(losses, batch), (state, {"mass": _mean(mass, batch)})
+        rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
+        draws = self._draw(model, rows, batch, key)
+        of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, None if draws.shared else 0))
+        losses, (mass, scale) = of_row(rows, batch.y, draws)
+        info = {"mass": _mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
+        loss = _mean(losses, batch)
+        if isinstance(self.proposal, Neighboring) and isinstance(model.surrogate, Amortized):
+            fit = _mean(jax.vmap(_misfit)(rows, draws, mass), batch)
+            # Only its gradient counts, and only for the surrogate.
+            loss, info["proposal"] = loss + fit - jax.lax.stop_gradient(fit), fit
+        return loss, (state, info)
 
-    def _draw(self, model: EBM, batch: Batch, key: Key) -> Draws:
+    def _draw(self, model: EBM, rows: Row, batch: Batch, key: Key) -> Draws:
         shared = self.draws == "shared"
         if shared and batch.reference is not None:
             raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
-        r = self._measure(model, batch)
-        follows_x = isinstance(self.proposal, AbstractSurrogate) or (
-            self.proposal is None and batch.reference is not None
-        )
-        if shared or follows_x:
-            y = r.sample(self.num_samples, key=key)
+        if isinstance(self.proposal, Neighboring):
+            r, one_for_all = jax.vmap(self.proposal.measure)(rows), False
+        elif self.proposal is None:
+            r, one_for_all = (model.q, True) if batch.reference is None else (batch.reference, False)
         else:
-            # One r for all rows: each row still gets draws of its own, in one call.
-            rows = batch.x.shape[0]
-            y = r.sample(rows * self.num_samples, key=key).reshape(rows, self.num_samples, *model.space.shape)
+            r, one_for_all = self.proposal, True
+        if one_for_all and not shared:
+            # Each row still gets draws of its own, in one call.
+            n = batch.x.shape[0]
+            y = r.sample(n * self.num_samples, key=key).reshape(n, self.num_samples, *model.space.shape)
+        else:
+            y = r.sample(self.num_samples, key=key)
         if self.proposal is None:
             return Draws(y, jnp.zeros(y.shape[: y.ndim - len(model.space.shape)]), shared)
-        q = model.q if batch.reference is None else batch.reference
         log_prob = jax.vmap(lambda measure, y: measure.log_prob(y), in_axes=(None, 0))
         if shared:
-            return Draws(y, log_prob(q, y) - log_prob(r, y), shared)
-        of_q = jax.vmap(log_prob, in_axes=(None if batch.reference is None else 0, 0))(q, y)
-        of_r = jax.vmap(log_prob, in_axes=(0 if follows_x else None, 0))(r, y)
-        return Draws(y, jax.lax.stop_gradient(of_q - of_r), shared)
+            return Draws(y, log_prob(model.q, y) - log_prob(r, y), shared)
+        of_r = jax.vmap(log_prob, in_axes=(None if one_for_all else 0, 0))(r, y)
+        return Draws(y, jax.lax.stop_gradient(jax.vmap(log_prob)(rows.q, y) - of_r), shared)
 
-    def _measure(self, model: EBM, batch: Batch) -> AbstractMeasure:
-        """Where y' comes from: q; or the proposal, with its defense."""
 
-        def defended(r, q):
-            return Mixture(r, q, self.defense) if self.defense else r
+def _terms(model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
+    """The loss of one row; the terms whose mean is the mass sum_y q (f+*)'(g - tau), 1 when normalized; max |g|."""
+    tau = model.tau(row)
+    g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, draws.y)
+    conjugate, mass = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))(g - tau, draws.log_weight)
+    return tau + conjugate.mean() - model.g.coupling(row.theta, y), (mass, jnp.abs(g).max())
 
-        proposal = self.proposal
-        if proposal is None:
-            return model.q if batch.reference is None else batch.reference
-        if isinstance(proposal, AbstractMeasure):
-            return defended(proposal, model.q)
 
-        def of_row(x, reference):
-            row = model.row(x, reference=reference)
-            near = proposal(model.g.coupling, jax.lax.stop_gradient(row.theta), row.q)
-            return defended(near.r, row.q)
-
-        return jax.lax.stop_gradient(jax.vmap(of_row)(batch.x, batch.reference))
-
-    def _row_loss(self, model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, Scalar]:
-        """The loss of one row, and its estimate of the total mass sum_y q (f+*)'(g - tau), 1 when normalized."""
-        tau = model.tau(row)
-        score = jax.vmap(model.g.coupling, in_axes=(None, 0))
-        term = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))
-        conjugate, mass = term(score(row.theta, draws.y) - tau, draws.log_weight)
-        return tau + conjugate.mean() - model.g.coupling(row.theta, y), mass.mean()
+def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:
+    """-E_p log r, by the draws at hand: what an amortized r minimizes."""
+    share = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(), jnp.finfo(mass.dtype).tiny))
+    return -jnp.vdot(share, jax.vmap(row.near.r.log_prob)(draws.y))
 
 
 class ExactMLE(AbstractObjective):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ._types import Array, Float, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 
-__all__ = ["AbstractTau", "Network", "Table", "UnseenRowError"]
+__all__ = ["AbstractTau", "Network", "Residual", "Shifted", "Table", "UnseenRowError"]
 
 
 class UnseenRowError(ValueError):
@@ -63,6 +63,33 @@ class Network(AbstractTau):
 
     def __call__(self, row):
         return self.start + self.body(row.theta if self.of_logits else row.x).reshape(())
+
+
+class Residual(AbstractTau):
+    """tau = tau_0(theta) + body(summary), for KL: the bound of the model's surrogate plus a learned correction.
+
+    tau_0 keeps its gradient in theta, so that a constant added to g is paid for.
+    """
+
+    body: PyTree
+    start: float = eqx.field(static=True, default=0.0, init=False)
+
+    def __call__(self, row):
+        return row.near.tau + self.body(row.near.summary).reshape(())
+
+
+class Shifted(AbstractTau):
+    """Another tau plus a constant; see `inference.recalibrate`."""
+
+    tau: AbstractTau
+    shift: Scalar
+    start: float = eqx.field(static=True)
+
+    def __init__(self, tau: AbstractTau, shift: Scalar):
+        self.tau, self.shift, self.start = tau, shift, tau.start
+
+    def __call__(self, row):
+        return self.tau(row) + self.shift
 
 
 def _start(f: AbstractDivergence | None) -> float:

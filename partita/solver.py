@@ -102,17 +102,18 @@ class Solver(eqx.Module):
 
     def _update(self, params: EBM, grads: EBM, state: State) -> tuple[EBM, PyTree]:
         new, moments = [], []
-        slopes: tuple[Any, Any] = (grads.g, grads.tau)
+        slopes: tuple[Any, ...] = _parts(grads)
         for (rate, part), slope, moment in zip(self._groups(params, state.step), slopes, state.optimizer, strict=True):
             update, moment = self.optimizer(rate).update(slope, moment, part)
             new.append(optax.apply_updates(part, update))
             moments.append(moment)
-        return eqx.tree_at(lambda p: (p.g, p.tau), params, tuple(new)), tuple(moments)
+        return eqx.tree_at(_parts, params, tuple(new), is_leaf=lambda leaf: leaf is None), tuple(moments)
 
     def _groups(self, params: EBM, step: Any) -> list[tuple[Any, PyTree]]:
-        """(learning rate, parameters) of g and of tau."""
+        """(learning rate, parameters) of g, of tau and of the surrogate."""
         factor = 1.0 if self.schedule is None else self.schedule(step)
-        return [(self.learning_rate * factor, params.g), (self.tau_learning_rate * factor, params.tau)]
+        rates = (self.learning_rate, self.tau_learning_rate, self.learning_rate)
+        return [(rate * factor, part) for rate, part in zip(rates, _parts(params), strict=True)]
 
 
 class History(eqx.Module):
@@ -280,6 +281,11 @@ def _run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: An
 def _loss(objective: AbstractObjective, model: EBM, batch: Batch, key: Key) -> Scalar:
     state_key, loss_key = jax.random.split(key)
     return objective.loss(model, objective.init(model, key=state_key), batch, key=loss_key)[0]
+
+
+def _parts(model: EBM) -> tuple[PyTree, PyTree, PyTree]:
+    """What is trained, each with a rate of its own."""
+    return model.g, model.tau, model.surrogate
 
 
 def _squared_weights(g: Energy) -> Scalar:

@@ -52,6 +52,15 @@ class AbstractSpace(eqx.Module):
     def element(self, i: Int[Array, ""]) -> Int[Array, " *shape"]:
         """The i-th element, i = 0, ..., |Y| - 1."""
 
+    @property
+    @abc.abstractmethod
+    def num_moves(self) -> int:
+        """How many outputs are one local move away from any y."""
+
+    @abc.abstractmethod
+    def move(self, y: Int[Array, " *shape"], i: Int[Array, ""]) -> Int[Array, " *shape"]:
+        """The i-th output one local move away from y, i = 0, ..., num_moves - 1. If y' is a move from y, so is y."""
+
     def indicators(self, y: Int[Array, " *shape"]) -> Float[Array, " *stat"]:
         """The 0/1 statistics of y whose means are the marginals: y itself, unless a space has more to say."""
         return y.astype(float)
@@ -104,6 +113,14 @@ class Hypercube(AbstractSpace):
     def element(self, i):
         return i >> jnp.arange(self.k) & 1
 
+    @property
+    def num_moves(self):
+        return self.k
+
+    def move(self, y, i):
+        """Label i on or off."""
+        return y ^ (jnp.arange(self.k) == i)
+
 
 class Permutations(AbstractSpace):
     """Rankings of k labels as rank vectors: y[j] is the rank of label j, 0 is best.
@@ -140,6 +157,15 @@ class Permutations(AbstractSpace):
         for j in range(self.k - 2, -1, -1):
             y = y.at[j + 1 :].add(y[j + 1 :] >= y[j])
         return y
+
+    @property
+    def num_moves(self):
+        return self.k * (self.k - 1) // 2
+
+    def move(self, y, i):
+        """Two labels change their ranks."""
+        pairs = jnp.asarray(np.triu_indices(self.k, 1))[:, i]
+        return y.at[pairs].set(y[pairs[::-1]])
 
     def indicators(self, y):
         """The permutation matrix: entry (j, p) is 1 where label j has rank p."""
@@ -188,6 +214,17 @@ class KSubsets(AbstractSpace):
 
         return jax.lax.scan(choose, (i, jnp.asarray(self.m)), jnp.arange(self.k))[1]
 
+    @property
+    def num_moves(self):
+        return self.m * (self.k - self.m)
+
+    def move(self, y, i):
+        """One label leaves, another enters."""
+        # A stable sort: the labels that are on, then the others.
+        order = jnp.argsort(-y, stable=True)
+        leaves, enters = order[i // (self.k - self.m)], order[self.m + i % (self.k - self.m)]
+        return y.at[leaves].set(0).at[enters].set(1)
+
 
 class Simplex(AbstractSpace):
     """One of k classes, as a one-hot vector: the vertices of the probability simplex.
@@ -217,6 +254,14 @@ class Simplex(AbstractSpace):
 
     def element(self, i):
         return (jnp.arange(self.k) == i).astype(int)
+
+    @property
+    def num_moves(self):
+        return self.k - 1
+
+    def move(self, y, i):
+        """Another class."""
+        return jnp.roll(y, i + 1)
 
 
 def _check_labels(space: Any, advice: str) -> None:

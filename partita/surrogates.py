@@ -1,29 +1,52 @@
-"""Surrogates: tractable neighbors of p_g built from the logits theta, for KL.
+"""Surrogates: tractable neighbors of p_g built from the logits theta.
 
-A neighbor serves three times: its measure r says where to look for likely y (always without gradient), its tau_0 is a
-lower bound of the log-partition that a learned tau corrects (with gradient in theta), and its summary is what such a
-correction reads. Every tau_0 here is a variational bound
+A neighbor serves three times: its measure r says where to look for likely y (never with a gradient in theta), its tau_0
+is a lower bound of the log-partition that a learned tau corrects (with gradient), and its summary is what such a
+correction reads. Every fixed tau_0 here is a variational bound, for KL,
 
-    LSE_g >= <g, b> + entropy(b) - <-log q, b>
+    LSE_g >= <g, b> + entropy(b) + <log q, b>
 
 at a b that is found without gradient: so its gradient in theta is b's own, and a constant added to g moves it as much
 as it moves LSE_g.
 """
 
 import abc
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Scalar
+from ._types import Array, Float, Key, Scalar
 from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
-from .measures import AbstractMeasure, ConditionalBernoulli, ProductBernoulli, Sequential, Uniform, with_reference
+from .divergences import KL, AbstractDivergence
+from .measures import (
+    AbstractMeasure,
+    AbstractScoredMeasure,
+    ConditionalBernoulli,
+    ProductBernoulli,
+    Sequential,
+    Uniform,
+    with_reference,
+)
+from .networks import MLP
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
-from .spaces import Hypercube
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations
 
-__all__ = ["AbstractSurrogate", "Balanced", "Conditional", "Independent", "MeanField", "Neighbor", "surrogate"]
+__all__ = [
+    "AbstractSurrogate",
+    "Amortized",
+    "Balanced",
+    "Conditional",
+    "Independent",
+    "MeanField",
+    "Neighbor",
+    "find",
+    "surrogate",
+]
+
+TINY = 1e-12
 
 
 class Neighbor(eqx.Module):
@@ -38,34 +61,46 @@ class AbstractSurrogate(eqx.Module):
     """Builds a neighbor of p_g from one row's logits."""
 
     @abc.abstractmethod
-    def serves(self, coupling: AbstractCoupling, q: AbstractMeasure) -> bool:
-        """Whether it can serve this coupling under this kind of reference."""
+    def serves(self, coupling: AbstractCoupling, q: AbstractMeasure, f: AbstractDivergence) -> bool:
+        """Whether it can serve this coupling under this kind of reference and this divergence."""
 
     @abc.abstractmethod
     def __call__(self, coupling: Any, theta: Float[Array, " *theta"], q: Any) -> Neighbor:
         """r, tau_0 and the summary at theta, for a coupling and a q that it serves."""
 
+    def summary_size(self, coupling: AbstractCoupling, q: AbstractMeasure | None = None) -> int:
+        """Length of the summary: the input size of a correction's network."""
+        q = Uniform(coupling.space) if q is None else q
+        theta = jax.ShapeDtypeStruct(coupling.theta_shape, jnp.zeros(0).dtype)
+        return eqx.filter_eval_shape(lambda theta: self(coupling, theta, q).summary, theta).shape[0]
+
 
 class Independent(AbstractSurrogate):
     """Label sets scored by <theta, y>: p itself, independent labels."""
 
-    def serves(self, coupling, q):
-        return isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Cube) and _by_label(q)
+    def serves(self, coupling, q, f):
+        by_label = isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Cube) and _by_label(q)
+        return by_label and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
         logits, constant = with_reference(theta, q)
-        r = ProductBernoulli(jax.lax.stop_gradient(logits))
-        return Neighbor(r, jnp.sum(jax.nn.softplus(logits)) + constant, jax.nn.sigmoid(logits))
+        fixed = jax.lax.stop_gradient(logits)
+        return Neighbor(ProductBernoulli(fixed), jnp.sum(jax.nn.softplus(logits)) + constant, jax.nn.sigmoid(fixed))
 
 
 class MeanField(AbstractSurrogate):
-    """Label sets with interactions: the best independent labels, by damped parallel updates m = sigmoid(u + U m)."""
+    """Label sets with interactions: the best independent labels, by damped parallel updates m = sigmoid(u + U m).
+
+    The summary is m and, for each label, the second-order term 1/4 sum_j U_ij^2 v_i v_j, v = m (1 - m), by which
+    LSE_g exceeds the bound at weak interactions.
+    """
 
     sweeps: int = eqx.field(static=True, default=30)
     damping: float = eqx.field(static=True, default=0.5)
 
-    def serves(self, coupling, q):
-        return isinstance(coupling, LinearQuadratic) and isinstance(coupling.space, Hypercube) and _by_label(q)
+    def serves(self, coupling, q, f):
+        on_sets = isinstance(coupling, LinearQuadratic) and isinstance(coupling.space, Hypercube) and _by_label(q)
+        return on_sets and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
         u, s = coupling.parameters(theta)
@@ -82,19 +117,23 @@ class MeanField(AbstractSurrogate):
         m = jax.nn.sigmoid(field)
         entropy = jnp.sum(jax.nn.softplus(field) - m * field)
         tau = linear @ m + 0.5 * m @ pairs @ m + entropy + constant
-        return Neighbor(ProductBernoulli(field), tau, m)
+        spread = m * (1 - m)
+        second = jax.lax.stop_gradient(spread * (pairs**2 @ spread) / 4)
+        return Neighbor(ProductBernoulli(field), tau, jnp.concatenate([m, second]))
 
 
 class Conditional(AbstractSurrogate):
     """Sets of m labels scored by <theta, y>: p itself, a conditional Bernoulli."""
 
-    def serves(self, coupling, q):
-        return isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Hypersimplex) and isinstance(q, Uniform)
+    def serves(self, coupling, q, f):
+        of_m = isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Hypersimplex)
+        return of_m and isinstance(q, Uniform) and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
         measure = ConditionalBernoulli(theta, coupling.polytope.m)
         tau = measure.log_sums()[-1, -1] - q.space.log_size
-        return Neighbor(jax.lax.stop_gradient(measure), tau, jax.nn.sigmoid(theta))
+        fixed = jax.lax.stop_gradient(measure)
+        return Neighbor(fixed, tau, jax.nn.sigmoid(fixed.logits))
 
 
 class Balanced(AbstractSurrogate):
@@ -103,56 +142,157 @@ class Balanced(AbstractSurrogate):
     r fills rank p with a label by its odds b[j, p] / (b's mass of label j at later ranks). tau_0 is the Bethe bound,
     sum b theta - sum b log b + sum (1 - b) log(1 - b), which holds at every doubly stochastic b; so b is rounded to one
     when the sweeps end, at `tolerance` or at `max_sweeps`, and the bound holds for any theta, however peaked.
+
+    A reference q that fills rank p by scores s divides by the mass Z_p of the labels still free. -log Z_p lies above
+    its tangent at any z_p, and that is a sum over the labels: with it theta absorbs q, and the bound still holds. z_p
+    is what b expects, in a few `rounds`.
     """
 
     tolerance: float = eqx.field(static=True, default=1e-3)
     max_sweeps: int = eqx.field(static=True, default=500)
+    rounds: int = eqx.field(static=True, default=3)
 
-    def serves(self, coupling, q):
+    def serves(self, coupling, q, f):
         on_rankings = isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Permutahedron | Birkhoff)
-        return on_rankings and isinstance(q, Uniform)
+        return on_rankings and isinstance(q, AbstractScoredMeasure) and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
         scores = coupling.polytope.matrix(theta)
-        b = jax.lax.stop_gradient(self._balance(scores))
-        later = jnp.cumsum(b[:, ::-1], axis=1)[:, ::-1] - b
+        if isinstance(q, Uniform):
+            constant = jnp.asarray(-q.space.log_size, scores.dtype)
+            b = jax.lax.stop_gradient(self._balance(scores))
+        else:
+            b, slope, constant = jax.lax.stop_gradient(self._absorb(scores, q.by_rank()))
+            scores = scores + slope
+        later = _mass_from(b) - b
         odds = jnp.log(jnp.maximum(b, TINY)) - jnp.log(jnp.maximum(later, TINY))
-        entropy = -jnp.sum(jax.scipy.special.xlogy(b, b)) + jnp.sum(jax.scipy.special.xlogy(1 - b, 1 - b))
-        return Neighbor(Sequential(odds), jnp.vdot(b, scores) + entropy - q.space.log_size, b.ravel())
+        free, chosen = jax.scipy.special.xlogy(1 - b, 1 - b), -jax.scipy.special.xlogy(b, b)
+        tau = jnp.vdot(b, scores) + jnp.sum(chosen) + jnp.sum(free) + constant
+        # What the bound misses grows with the free terms: by label, by rank, and with the entropy.
+        summary = jnp.concatenate([b.ravel(), free.sum(0), free.sum(1), chosen.sum(0), chosen.sum(1)])
+        return Neighbor(Sequential(odds), tau, summary)
+
+    def _absorb(self, scores, s):
+        """(b, slope, constant): b balances scores and q together, and log q(y) >= sum_j slope[j, y_j] + constant."""
+        top = s.max(axis=0)
+        weight = jnp.exp(s - top)
+
+        def others(b):
+            expected = weight * _mass_from(b)
+            return jnp.sum(expected, axis=0) - expected
+
+        def absorb(_, b):
+            # What label j changes in -log Z_p while it is free, given the others that b expects: closer than the
+            # tangent where one label is most of Z_p.
+            changes = jnp.log1p(weight / jnp.maximum(others(b), TINY))
+            return self._balance(scores + s - jnp.cumsum(changes, axis=1))
+
+        k = scores.shape[0]
+        b = jax.lax.fori_loop(0, self.rounds, absorb, jnp.full((k, k), 1 / k, scores.dtype))
+        z = jnp.sum(weight * _mass_from(b), axis=0)
+        return b, s - jnp.cumsum(weight / z, axis=1), jnp.sum(1 - jnp.log(z) - top)
 
     def _balance(self, scores):
         def sweep(carry):
             log_b, i, _ = carry
             log_b = log_b - jax.nn.logsumexp(log_b, axis=1, keepdims=True)
             log_b = log_b - jax.nn.logsumexp(log_b, axis=0, keepdims=True)
-            return log_b, i + 1, jnp.abs(jnp.exp(log_b).sum(axis=1) - 1).max()
+            unbalanced = jnp.abs(jnp.exp(log_b).sum(axis=1) - 1).max() > self.tolerance
+            return log_b, i + 1, unbalanced & (i + 1 < self.max_sweeps)
 
-        def unbalanced(carry):
-            return (carry[2] > self.tolerance) & (carry[1] < self.max_sweeps)
-
-        start = (scores, 0, jnp.asarray(jnp.inf, scores.dtype))
-        return _round_to_birkhoff(jnp.exp(jax.lax.while_loop(unbalanced, sweep, start)[0]))
+        log_b, *_ = jax.lax.while_loop(lambda carry: carry[-1], sweep, (scores, 0, jnp.asarray(True)))
+        return _round_to_birkhoff(jnp.exp(log_b))
 
 
-TINY = 1e-12
+class Amortized(AbstractSurrogate):
+    """Any coupling, any divergence: the parameters of r are a network of theta, trained beside the model.
 
-# What serves which coupling; the first that does.
+    `objectives.MinMin` fits r to p by maximum likelihood on its own weighted draws. tau_0, for KL, is the log-sum over
+    the mode of r and all outputs one local move away: a lower bound, and one that a constant added to g moves as it
+    should. The summary is what r is made of, and theta.
+    """
+
+    outputs: AbstractSpace
+    theta_shape: tuple[int, ...] = eqx.field(static=True)
+    body: MLP
+
+    def __init__(self, coupling: AbstractCoupling, *, width: int = 128, depth: int = 1, key: Key):
+        if type(coupling.space) not in _FAMILIES:
+            known = ", ".join(space.__name__ for space in _FAMILIES)
+            raise ValueError(f"Amortized knows measures on {known}; got a coupling on {coupling.space}.")
+        self.outputs, self.theta_shape = coupling.space, coupling.theta_shape
+        shape = coupling.space.shape * (2 if isinstance(coupling.space, Permutations) else 1)
+        self.body = MLP(math.prod(coupling.theta_shape), shape, width=width, depth=depth, key=key)
+
+    def serves(self, coupling, q, f):
+        return coupling.space == self.outputs and coupling.theta_shape == self.theta_shape
+
+    def __call__(self, coupling, theta, q):
+        fixed = jax.lax.stop_gradient(theta)
+        parameters = self.body(fixed)
+        space = self.outputs
+        r, best = _FAMILIES[type(space)](space, parameters)
+        best = jax.lax.stop_gradient(best)
+        near = jax.vmap(space.move, in_axes=(None, 0))(best, jnp.arange(space.num_moves))
+        y = jnp.concatenate([best[None], near])
+        log_terms = jax.vmap(lambda y: q.log_prob(y) + coupling(theta, y))(y)
+        summary = jnp.concatenate([jax.lax.stop_gradient(parameters).ravel(), fixed.ravel()])
+        return Neighbor(r, jax.nn.logsumexp(log_terms), summary)
+
+
+# Space -> (space, parameters) -> the measure of an amortized r, and a likely y of it.
+_FAMILIES = {
+    Hypercube: lambda _, logits: (ProductBernoulli(logits), Cube(logits.shape[-1]).argmax(logits)),
+    KSubsets: lambda space, logits: (
+        ConditionalBernoulli(logits, space.m),
+        Hypersimplex(space.k, space.m).argmax(logits),
+    ),
+    Permutations: lambda _, scores: (Sequential(scores), _greedy(scores)),
+}
+
+# What serves which coupling, reference and divergence; the first that does.
 _TABLE = (Independent(), MeanField(), Conditional(), Balanced())
 
 
-def surrogate(coupling: AbstractCoupling, q: AbstractMeasure) -> AbstractSurrogate:
-    """The surrogate for a coupling and a reference, or an error that names what has none."""
-    for candidate in _TABLE:
-        if candidate.serves(coupling, q):
-            return candidate
+def find(coupling: AbstractCoupling, q: AbstractMeasure, f: AbstractDivergence) -> AbstractSurrogate | None:
+    """The surrogate of the table for a coupling, a reference and a divergence, if there is one."""
+    return next((candidate for candidate in _TABLE if candidate.serves(coupling, q, f)), None)
+
+
+def surrogate(
+    coupling: AbstractCoupling, q: AbstractMeasure | None = None, f: AbstractDivergence | None = None
+) -> AbstractSurrogate:
+    """The surrogate of the table, or an error that names what has none; without q and f, for a uniform q and KL."""
+    q, f = Uniform(coupling.space) if q is None else q, KL() if f is None else f
+    found = find(coupling, q, f)
+    if found is not None:
+        return found
+    names = f"a {type(coupling).__name__} coupling on {coupling.space} with a {type(q).__name__} reference"
+    why = "" if isinstance(f, KL) else " (surrogates follow exp(g), which is the density under KL only)"
     raise ValueError(
-        f"No surrogate serves a {type(coupling).__name__} coupling on {coupling.space} with a {type(q).__name__} "
-        "reference; use proposal=None, draws from q (the paper's Algorithm 1)."
+        f"No surrogate serves {names} under {type(f).__name__}{why}. Use proposal=None, draws from q (the paper's "
+        "Algorithm 1), or train one beside the model: EBM(..., surrogate=surrogates.Amortized(coupling, key=...))."
     )
 
 
 def _by_label(q: AbstractMeasure) -> bool:
     return isinstance(q, Uniform | ProductBernoulli)
+
+
+def _mass_from(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """Entry (j, p): b's mass of label j at rank p and later."""
+    return jnp.cumsum(b[:, ::-1], axis=1)[:, ::-1]
+
+
+def _greedy(scores: Float[Array, "k k"]) -> Array:
+    """The ranking that gives each rank in turn to the best label left."""
+    k = scores.shape[0]
+
+    def place(taken, by_label):
+        label = jnp.argmax(jnp.where(taken, -jnp.inf, by_label))
+        return taken.at[label].set(True), label
+
+    return jnp.argsort(jax.lax.scan(place, jnp.zeros(k, bool), scores.T)[1])
 
 
 def _round_to_birkhoff(b: Float[Array, "k k"]) -> Float[Array, "k k"]:

@@ -1,6 +1,8 @@
 """The table of cases: every law runs over these. A new space, polytope, divergence or coupling adds one row."""
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
@@ -11,6 +13,7 @@ from partita.networks import MLP, Paired
 from partita.partition import Network
 from partita.polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
 from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
+from partita.surrogates import Amortized, find
 
 FEATURES = 3
 
@@ -59,6 +62,15 @@ PROPOSALS = {
 }
 
 
+def neighbor_of(coupling, q=None, f=None):
+    """The surrogate of the table, or where there is none an amortized one that has moved from its start."""
+    found = find(coupling, Uniform(coupling.space) if q is None else q, KL() if f is None else f)
+    if found is not None:
+        return found
+    start = Amortized(coupling, width=8, key=_key)
+    return eqx.tree_at(lambda a: a.body.output.bias, start, replace_fn=lambda b: b + jnp.linspace(-1, 1, b.size))
+
+
 def references(space):
     """All q that the cases have for a space: uniform, and another where there is one."""
     return [Uniform(space)] + [q for known, q in REFERENCES.items() if known == space]
@@ -70,4 +82,5 @@ def model(coupling, *, f=None, q=None, scale=1.0, key=_key):
     h = MLP(FEATURES, coupling.theta_shape, width=8, zero=False, key=h_key)
     h = jax.tree.map(lambda w: scale * w, h)
     body = MLP(FEATURES, (), width=8, zero=False, key=tau_key)
-    return EBM(Energy(h, coupling), Network(body, f), q=q, f=f)
+    near = None if isinstance(coupling.space, Simplex) else neighbor_of(coupling, q, f)
+    return EBM(Energy(h, coupling), Network(body, f), q=q, f=f, surrogate=near)

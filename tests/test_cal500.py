@@ -30,7 +30,7 @@ def exact_loss(objective, data, steps, rate=1e-4):
 
 
 def check_order(data, steps, samples, draws):
-    found = [exact_loss(objectives.MinMin(b, draws), data, steps)[0] for b in samples]
+    found = [exact_loss(objectives.MinMin(b, draws, proposal=None), data, steps)[0] for b in samples]
     best = exact_loss(objectives.ExactMLE(), data, steps)[0]
     assert np.isfinite(found).all()
     assert found == sorted(found, reverse=True)
@@ -44,7 +44,7 @@ def test_more_draws_come_closer_to_exact_mle(data):
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-2, 1e-1])
 def test_every_step_is_finite_at_every_learning_rate(rate, data):
-    solution = exact_loss(objectives.MinMin(100, "shared"), data, 300, rate)[1]
+    solution = exact_loss(objectives.MinMin(100, "shared", proposal=None), data, 300, rate)[1]
     assert solution.result is RESULTS.completed
     assert all(np.isfinite(values).all() for values in solution.history.steps.values())
 
@@ -58,6 +58,6 @@ def test_figure_1_in_full(data):
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [1e-3, 1e-2, 1e-1])
 def test_5000_steps_are_finite_at_every_learning_rate(rate, data):
-    solution = exact_loss(objectives.MinMin(10), data, 5000, rate)[1]
+    solution = exact_loss(objectives.MinMin(10, proposal=None), data, 5000, rate)[1]
     assert solution.result is RESULTS.completed
     assert all(np.isfinite(values).all() for values in solution.history.steps.values())

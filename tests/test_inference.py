@@ -161,7 +161,10 @@ def test_the_mode_of_a_bilinear_coupling_has_no_size_limit(x):
         (lambda m, x: inference.mode(m, x[:, :2]), r"h does not take x of shape \(2,\)"),
         (lambda m, x: inference.mode(m, [["a", "b", "c"]]), "must hold numbers"),
         (lambda m, x: inference.sample(m, x, 0, key=jax.random.key(0)), "at least 1 draw"),
-        (lambda m, x: inference.log_partition(m, x, method="guess"), "must be 'exact' or 'learned'"),
+        (
+            lambda m, x: inference.log_partition(m, x, method="guess"),
+            "one of 'exact', 'learned', 'importance', 'annealed'",
+        ),
         (lambda m, x: inference.log_prob(m, x, np.full((5, 4), 2)), "not in Hypercube"),
         (lambda m, x: inference.log_prob(m, x, np.zeros((4, 4))), r"shape \(5, 4\)"),
         (lambda m, x: inference.mode(m, x, reference=ProductBernoulli(jnp.zeros((2, 4)))), "Uniform"),

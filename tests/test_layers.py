@@ -24,6 +24,7 @@ ORDER = [
     "partition",
     "model",
     "exact",
+    "samplers",
     "objectives",
     "batches",
     "solver",

@@ -84,7 +84,7 @@ def test_exact_mle_refuses_before_any_work_what_no_method_serves():
 
 
 # Draws that are shared do not depend on the number of rows, so both objectives can be compared over batches.
-OBJECTIVES = {"exact": ExactMLE(), "shared": MinMin(num_samples=5, draws="shared")}
+OBJECTIVES = {"exact": ExactMLE(), "shared": MinMin(5, "shared", proposal=None)}
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -122,7 +122,7 @@ def test_mass_estimates_the_total_probability(f, shift, key):
     else:
         assert truth.min() > 1.1
     draws = 20_000
-    _, info, _ = ask(MinMin(num_samples=draws), tabular, batch, key)
+    _, info, _ = ask(MinMin(draws, proposal=None), tabular, batch, key)
     variance = np.sum(q * (density - truth[:, None]) ** 2, axis=1) / draws
     assert abs(float(info["mass"]) - truth.mean()) < 4 * np.sqrt(variance.sum()) / ROWS
 
@@ -142,10 +142,10 @@ def test_each_row_has_its_own_reference(key):
     truth = np.mean(rows.tau + mean - rows.observed)
     draws = 20_000
     deviation = np.sqrt(np.sum(q * (terms - mean[:, None]) ** 2) / draws) / ROWS
-    value, _, _ = ask(MinMin(num_samples=draws), ising, batch, key)
+    value, _, _ = ask(MinMin(draws, proposal=None), ising, batch, key)
     assert abs(float(value) - truth) < 4 * deviation
     # The model's own q, uniform, is far from that.
-    value, _, _ = ask(MinMin(num_samples=draws), ising, data(ising.space), key)
+    value, _, _ = ask(MinMin(draws, proposal=None), ising, data(ising.space), key)
     assert abs(float(value) - truth) > 20 * deviation
 
 
@@ -153,7 +153,7 @@ def test_shared_draws_with_a_reference_per_row_are_refused(key):
     unary = model(COUPLINGS["unary"])
     batch = data(unary.space, reference=ProductBernoulli(jnp.zeros((ROWS, 4))))
     with pytest.raises(ValueError, match="draws='shared' needs one q"):
-        MinMin(draws="shared").loss(unary, None, batch, key=key)
+        MinMin(draws="shared", proposal=None).loss(unary, None, batch, key=key)
 
 
 @pytest.mark.parametrize("name", ["unary", "ising", "permutahedron"])
@@ -171,7 +171,7 @@ def test_exact_mle_is_the_negative_log_likelihood_relative_to_q(name, key):
 
 
 @pytest.mark.parametrize("f", DIVERGENCES)
-@pytest.mark.parametrize("objective", [ExactMLE(), MinMin(num_samples=50)], ids=["exact", "min-min"])
+@pytest.mark.parametrize("objective", [ExactMLE(), MinMin(50, proposal=None)], ids=["exact", "min-min"])
 def test_losses_and_gradients_are_finite_for_scores_of_a_million(objective, f, key):
     """The design's bound: |g - tau| up to 1e6 in float32. Classes are scored by theta itself, here +-1e6 and 0."""
     f, coupling = DIVERGENCES[f], COUPLINGS["classes"]

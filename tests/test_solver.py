@@ -67,7 +67,7 @@ def test_min_min_approaches_exact_mle(unary, data, key):
     decay = optax.cosine_decay_schedule(1.0, steps)
     mle = fit(Solver(objectives.ExactMLE(), learning_rate=0.03, schedule=decay), unary, data, steps=steps, key=key)
     table = eqx.tree_at(lambda m: m.tau, unary, Table(ROWS), is_leaf=lambda t: t is unary.tau)
-    learner = Solver(objectives.MinMin(256), learning_rate=0.03, schedule=decay)
+    learner = Solver(objectives.MinMin(256, proposal=None), learning_rate=0.03, schedule=decay)
     minmin = fit(learner, table, data, steps=steps, key=key)
     exact_loss = HeldOut(objectives.ExactMLE(), batches.batch(unary, *data), key)
     assert exact_loss(minmin.model) == pytest.approx(mle.history.loss[-1], rel=0.01)
@@ -82,7 +82,7 @@ def test_min_min_lowers_the_exact_loss_for_every_coupling(name, key):
     x = rng.normal(size=(16, FEATURES))
     y = start.space.elements()[rng.integers(0, start.space.size // 2, size=16)]
     exact_loss = HeldOut(objectives.ExactMLE(), batches.batch(start, x, y), key)
-    done = fit(Solver(objectives.MinMin(32), learning_rate=0.02), start, (x, y), steps=100, key=key)
+    done = fit(Solver(objectives.MinMin(32, proposal=None), learning_rate=0.02), start, (x, y), steps=100, key=key)
     assert exact_loss(done.model) < exact_loss(start) - 0.1
 
 
@@ -97,7 +97,7 @@ def test_learning_rates_and_penalty_do_not_recompile(unary, data, key):
             return self.inner.loss(model, state, batch, key=key)
 
     def run(**rates):
-        learner = Solver(Counting(objectives.MinMin(8)), **rates)
+        learner = Solver(Counting(objectives.MinMin(8, proposal=None)), **rates)
         return fit(learner, unary, data, steps=5, every=5, key=key).history.loss
 
     first = run(learning_rate=1e-3)
@@ -106,7 +106,7 @@ def test_learning_rates_and_penalty_do_not_recompile(unary, data, key):
     assert len(traced) == count
     assert all(not np.array_equal(first, other) for other in others)
     # Fewer steps than a chunk, and a step count that a chunk does not divide, run the same program.
-    fit(Solver(Counting(objectives.MinMin(8))), unary, data, steps=7, every=5, key=key)
+    fit(Solver(Counting(objectives.MinMin(8, proposal=None))), unary, data, steps=7, every=5, key=key)
     assert len(traced) == count
 
 
@@ -131,7 +131,7 @@ def test_a_grid_of_rates_is_a_vmap(unary, data, key):
 
 
 def test_same_key_same_result_and_another_key_another(unary, data, key):
-    learner = Solver(objectives.MinMin(8))
+    learner = Solver(objectives.MinMin(8, proposal=None))
     rows = batches.Rows(*data, batch_size=16)
     one, two = (fit(learner, unary, rows, steps=20, key=key) for _ in range(2))
     other = fit(learner, unary, rows, steps=20, key=jax.random.key(1))
@@ -140,7 +140,7 @@ def test_same_key_same_result_and_another_key_another(unary, data, key):
 
 
 def test_resumed_equals_uninterrupted(unary, data, key):
-    learner = Solver(objectives.MinMin(8))
+    learner = Solver(objectives.MinMin(8, proposal=None))
     rows = batches.Rows(*data, batch_size=16)
     whole = fit(learner, unary, rows, steps=50, every=10, key=key)
     half = fit(learner, unary, rows, steps=23, every=10, key=key)
@@ -154,7 +154,7 @@ def test_an_interrupt_keeps_what_was_done(unary, data, key):
         if told.step == 20:
             raise KeyboardInterrupt
 
-    learner = Solver(objectives.MinMin(8))
+    learner = Solver(objectives.MinMin(8, proposal=None))
     stopped = fit(learner, unary, data, steps=50, every=10, key=key, callbacks=[interrupt])
     assert stopped.result is RESULTS.interrupted
     assert len(stopped.history.loss) == 20
@@ -184,7 +184,9 @@ def test_an_epoch_sees_every_row_once(unary, data, key):
 
 def test_a_stream_that_ends_says_so(unary, data, key):
     x, y = data
-    solution = fit(Solver(objectives.MinMin(8)), unary, batches.Stream([(x, y)] * 7), steps=50, every=5, key=key)
+    solution = fit(
+        Solver(objectives.MinMin(8, proposal=None)), unary, batches.Stream([(x, y)] * 7), steps=50, every=5, key=key
+    )
     assert solution.result is RESULTS.exhausted
     assert len(solution.history.loss) == 7
 
@@ -208,7 +210,7 @@ def test_the_penalty_is_on_the_weights_of_g_only(key):
     start = eqx.tree_at(lambda m: m.g.coupling.shared, start, jnp.ones(6))
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(16, FEATURES)), np.tile([1, 1, 0, 0], (16, 1))
-    learner = Solver(objectives.MinMin(16), learning_rate=0.02, penalty=1e3)
+    learner = Solver(objectives.MinMin(16, proposal=None), learning_rate=0.02, penalty=1e3)
     done = fit(learner, start, (x, y), steps=300, key=key).model
     assert max(float(jnp.abs(layer.weight).max()) for layer in (*done.g.h.hidden, done.g.h.output)) < 0.05
     assert float(jnp.abs(done.g.coupling.shared).max()) < 0.05
@@ -221,7 +223,7 @@ def test_g_and_tau_have_their_own_learning_rates(unary, data, key):
     start = eqx.tree_at(lambda m: m.g.h.layer.bias, unary, jnp.ones(4))
 
     def moved(**rates):
-        done = fit(Solver(objectives.MinMin(8), **rates), start, data, steps=3, key=key).model
+        done = fit(Solver(objectives.MinMin(8, proposal=None), **rates), start, data, steps=3, key=key).model
         change = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), done, start)
         return [max(jax.tree.leaves(part)) > 1e-3 for part in (change.g, change.tau)]
 
@@ -295,8 +297,8 @@ def test_a_failed_run_can_go_on_with_a_smaller_rate(unary, data, key):
 
 
 def test_resuming_something_else_is_refused_before_any_work(unary, data, key):
-    half = fit(Solver(objectives.MinMin(4)), unary, data, steps=3, key=key)
-    for other in (Solver(Exploding(50)), Solver(objectives.MinMin(4), optimizer=optax.sgd)):
+    half = fit(Solver(objectives.MinMin(4, proposal=None)), unary, data, steps=3, key=key)
+    for other in (Solver(Exploding(50)), Solver(objectives.MinMin(4, proposal=None), optimizer=optax.sgd)):
         with pytest.raises(ValueError, match="another model, objective or optimizer"):
             fit(other, unary, data, steps=6, key=key, resume=half)
 
@@ -305,7 +307,7 @@ def test_resumed_validation_and_key_are_the_first_run_s_own(unary, data, key):
     """Stopped between two validations, and resumed with another key: the same models are measured."""
     rows = batches.Rows(*data, batch_size=16)
     measure = HeldOut(objectives.ExactMLE(), batches.batch(unary, *data), key)
-    learner = Solver(objectives.MinMin(8))
+    learner = Solver(objectives.MinMin(8, proposal=None))
     whole = fit(learner, unary, rows, steps=30, every=10, key=key, measure=measure)
     half = fit(learner, unary, rows, steps=14, every=10, key=key, measure=measure)
     rest = fit(learner, unary, rows, steps=30, every=10, key=jax.random.key(9), measure=measure, resume=half)
@@ -316,12 +318,12 @@ def test_resumed_validation_and_key_are_the_first_run_s_own(unary, data, key):
 @pytest.mark.usefixtures("unchecked")
 def test_held_out_needs_a_batch(data, key):
     with pytest.raises(TypeError, match=r"needs a Batch, as batches\.batch makes it; got a tuple"):
-        HeldOut(objectives.MinMin(4), data, key)
+        HeldOut(objectives.MinMin(4, proposal=None), data, key)
 
 
 def test_a_measure_that_cannot_serve_is_refused_before_any_work(unary, data, key):
     table = EBM(unary.g, Table(ROWS))
-    measure = HeldOut(objectives.MinMin(4), batches.batch(unary, *data), key)
+    measure = HeldOut(objectives.MinMin(4, proposal=None), batches.batch(unary, *data), key)
     with pytest.raises(UnseenRowError):
         fit(Solver(NeverReached()), table, data, steps=3, key=key, measure=measure)
 
@@ -380,7 +382,7 @@ def test_callbacks_are_told_and_can_stop(unary, data, key):
 
 def test_the_users_arrays_are_not_changed(unary, data, key):
     x, y = data[0].copy(), data[1].copy()
-    fit(Solver(objectives.MinMin(8)), unary, (x, y), steps=3, key=key)
+    fit(Solver(objectives.MinMin(8, proposal=None)), unary, (x, y), steps=3, key=key)
     np.testing.assert_array_equal(x, data[0])
     np.testing.assert_array_equal(y, data[1])
 
@@ -402,12 +404,12 @@ def test_a_users_own_module_serves_as_h(data, key):
     """eqx.nn.MLP holds functions in its fields; the solver trains its arrays all the same."""
     h = eqx.nn.MLP(FEATURES, 4, 8, 1, key=key)
     start = EBM(Energy(h, Bilinear(Cube(4))), Network(MLP(FEATURES, (), width=8, key=key)))
-    solution = fit(Solver(objectives.MinMin(16), learning_rate=1e-2), start, data, steps=30, key=key)
+    solution = fit(Solver(objectives.MinMin(16, proposal=None), learning_rate=1e-2), start, data, steps=30, key=key)
     assert solution.history.loss[-5:].mean() < solution.history.loss[:5].mean()
 
 
 def test_step_by_hand_is_what_fit_does(unary, data, key):
-    learner = Solver(objectives.MinMin(8))
+    learner = Solver(objectives.MinMin(8, proposal=None))
     state = learner.init(unary, key=key)
     x, y = (jnp.asarray(a) for a in data)
     rows = Batch(x.astype(float), y, jnp.arange(ROWS))
@@ -421,19 +423,19 @@ def test_step_by_hand_is_what_fit_does(unary, data, key):
 
 
 def test_held_out_is_the_same_number_every_time(unary, data, key):
-    measure = HeldOut(objectives.MinMin(4), batches.batch(unary, *data), key)
+    measure = HeldOut(objectives.MinMin(4, proposal=None), batches.batch(unary, *data), key)
     assert measure(unary) == measure(unary)
 
 
 def test_history_has_what_the_objective_adds(unary, data, key):
-    history = fit(Solver(objectives.MinMin(8)), unary, data, steps=12, every=5, key=key).history
+    history = fit(Solver(objectives.MinMin(8, proposal=None)), unary, data, steps=12, every=5, key=key).history
     assert set(history.steps) == {"loss", "gradient_norm", "mass"}
     assert all(len(values) == 12 and np.isfinite(values).all() for values in history.steps.values())
 
 
 def test_progress_bar_shows_the_run(unary, data, key, capsys):
     with ProgressBar("training") as bar:
-        fit(Solver(objectives.MinMin(8)), unary, data, steps=20, every=10, key=key, callbacks=[bar])
+        fit(Solver(objectives.MinMin(8, proposal=None)), unary, data, steps=20, every=10, key=key, callbacks=[bar])
     shown = capsys.readouterr().out
     assert "training" in shown
     assert "20/20" in shown
