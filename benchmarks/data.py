@@ -30,7 +30,9 @@ def multilabel(folder: Path, name: str) -> Split:
         x, y = _arff(folder / "multilabel" / name / f"{name}.arff", LABELS[name])
         x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=0.2, random_state=0)
     else:
-        parts = [_arff(folder / "multilabel" / name / f"{name}-{part}.arff", LABELS[name]) for part in ("train", "test")]
+        parts = [
+            _arff(folder / "multilabel" / name / f"{name}-{part}.arff", LABELS[name]) for part in ("train", "test")
+        ]
         if name == "birds":
             # The paper's rows are those with a label.
             parts = [(x[y.any(axis=1)], y[y.any(axis=1)]) for x, y in parts]

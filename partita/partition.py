@@ -72,7 +72,11 @@ class Residual(AbstractTau):
     """
 
     body: PyTree
-    start: float = eqx.field(static=True, default=0.0, init=False)
+    start: float = eqx.field(static=True)
+
+    def __init__(self, body: PyTree):
+        self.body = body
+        self.start = _start(None)
 
     def __call__(self, row):
         return row.near.tau + self.body(row.near.summary).reshape(())

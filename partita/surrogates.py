@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 TINY = 1e-12
+WARM_SWEEPS = 5
 
 
 class Neighbor(eqx.Module):
@@ -137,19 +138,19 @@ class Conditional(AbstractSurrogate):
 
 
 class Balanced(AbstractSurrogate):
-    """Rankings scored by sum_j theta[j, y_j]: exp(theta) balanced to a doubly stochastic matrix b by Sinkhorn's sweeps.
+    """Rankings scored by sum_j theta[j, y_j]: exp(theta) balanced to a doubly stochastic matrix b.
 
     r fills rank p with a label by its odds b[j, p] / (b's mass of label j at later ranks). tau_0 is the Bethe bound,
     sum b theta - sum b log b + sum (1 - b) log(1 - b), which holds at every doubly stochastic b; so b is rounded to one
-    when the sweeps end, at `tolerance` or at `max_sweeps`, and the bound holds for any theta, however peaked.
+    when the balancing ends, at `tolerance` or at `max_steps`, and the bound holds for any theta, however peaked.
 
     A reference q that fills rank p by scores s divides by the mass Z_p of the labels still free. -log Z_p lies above
     its tangent at any z_p, and that is a sum over the labels: with it theta absorbs q, and the bound still holds. z_p
     is what b expects, in a few `rounds`.
     """
 
-    tolerance: float = eqx.field(static=True, default=1e-3)
-    max_sweeps: int = eqx.field(static=True, default=500)
+    tolerance: float = eqx.field(static=True, default=1e-4)
+    max_steps: int = eqx.field(static=True, default=100)
     rounds: int = eqx.field(static=True, default=3)
 
     def serves(self, coupling, q, f):
@@ -193,14 +194,21 @@ class Balanced(AbstractSurrogate):
         return b, s - jnp.cumsum(weight / z, axis=1), jnp.sum(1 - jnp.log(z) - top)
 
     def _balance(self, scores):
-        def sweep(carry):
-            log_b, i, _ = carry
-            log_b = log_b - jax.nn.logsumexp(log_b, axis=1, keepdims=True)
-            log_b = log_b - jax.nn.logsumexp(log_b, axis=0, keepdims=True)
-            unbalanced = jnp.abs(jnp.exp(log_b).sum(axis=1) - 1).max() > self.tolerance
-            return log_b, i + 1, unbalanced & (i + 1 < self.max_sweeps)
+        """Sinkhorn's sweep after each Newton step on the potentials: 20 times as fast as sweeps alone at k = 11."""
 
-        log_b, *_ = jax.lax.while_loop(lambda carry: carry[-1], sweep, (scores, 0, jnp.asarray(True)))
+        def sweep(log_b):
+            log_b = log_b - jax.nn.logsumexp(log_b, axis=1, keepdims=True)
+            return log_b - jax.nn.logsumexp(log_b, axis=0, keepdims=True)
+
+        def improve(carry):
+            log_b, i, _ = carry
+            log_b = sweep(log_b + _newton_step(jnp.exp(log_b)))
+            unbalanced = jnp.abs(jnp.exp(log_b).sum(axis=1) - 1).max() > self.tolerance
+            return log_b, i + 1, unbalanced & (i + 1 < self.max_steps)
+
+        start = jax.lax.fori_loop(0, WARM_SWEEPS, lambda _, log_b: sweep(log_b), scores)
+        # The condition is carried, not computed anew: under vmap a loop evaluates it twice, and rounding may differ.
+        log_b, *_ = jax.lax.while_loop(lambda carry: carry[-1], improve, (start, 0, jnp.asarray(True)))
         return _round_to_birkhoff(jnp.exp(log_b))
 
 
@@ -293,6 +301,19 @@ def _greedy(scores: Float[Array, "k k"]) -> Array:
         return taken.at[label].set(True), label
 
     return jnp.argsort(jax.lax.scan(place, jnp.zeros(k, bool), scores.T)[1])
+
+
+def _newton_step(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """What to add to log b so that its rows and columns sum to one, to first order; no entry moves by more than 4."""
+    k = b.shape[0]
+    rows, columns = b.sum(axis=1), b.sum(axis=0)
+    # The columns eliminated. A constant moved from columns to rows changes nothing: hence the ones, and a ridge.
+    schur = jnp.diag(rows) - (b / columns) @ b.T + 1 / k + 1e-6 * jnp.eye(k, dtype=b.dtype)
+    a = jnp.linalg.solve(schur, 1 - rows - (b / columns) @ (1 - columns))
+    c = (1 - columns - b.T @ a) / columns
+    step = a[:, None] + c
+    step = jnp.minimum(1, 4 / jnp.maximum(jnp.abs(step).max(), TINY)) * step
+    return jnp.where(jnp.isfinite(step).all(), step, 0)
 
 
 def _round_to_birkhoff(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
