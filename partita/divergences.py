@@ -7,6 +7,7 @@ and the loss stays a Fenchel-Young loss.
 
 import abc
 import math
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -52,9 +53,7 @@ class AbstractDivergence(eqx.Module):
 
     def continued(self, v: Scalar) -> Scalar:
         """f+* up to `bound`, its tangent beyond."""
-        slope = jax.grad(self.conjugate)(jnp.asarray(self.bound, v.dtype))
-        # Two separate clips: a gradient formed as slope - slope + density would lose the density in float32.
-        return self.conjugate(jnp.minimum(v, self.bound)) + slope * jnp.maximum(v - self.bound, 0)
+        return _continued(self, v)
 
     def density(self, v: Scalar) -> Scalar:
         """p/q = (f+*)'(v)."""
@@ -194,6 +193,22 @@ class ReverseKL(AbstractDivergence):
 
     def conjugate(self, v):
         return -jnp.log1p(-v)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _continued(divergence: AbstractDivergence, v: Scalar) -> Scalar:
+    c = divergence.bound
+    slope = jax.grad(divergence.conjugate)(jnp.asarray(c, v.dtype))
+    value = divergence.conjugate(jnp.minimum(v, c))
+    return jnp.where(v < c, value, value + slope * (v - c))
+
+
+@_continued.defjvp
+def _continued_jvp(divergence, primals, tangents):
+    # (f+*)'(min(v, c)) is the slope of both pieces. JAX's own derivative of clips goes over all scores several times
+    # more: a step with 1000 shared draws took 1.1 (n = 401, k = 174) to 1.7 times as long (n = 1500, k = 14).
+    (v,), (dv,) = primals, tangents
+    return _continued(divergence, v), jax.grad(divergence.conjugate)(jnp.minimum(v, divergence.bound)) * dv
 
 
 def _check_bound(divergence: AbstractDivergence, supremum: float = math.inf) -> None:

@@ -140,6 +140,18 @@ def test_continued_is_convex_and_continuous(f):
     assert abs(above - at) <= jump
 
 
+@pytest.mark.parametrize("f", ALL.values(), ids=ALL)
+def test_continued_has_a_second_derivative(f):
+    """That of the conjugate below the bound, 0 beyond: its first derivative has a rule of its own."""
+    v = in_float64(jax.grad(f.f), [0.3, 0.5, 0.7])
+    slope, curvature = jax.grad(f.continued), jax.grad(jax.grad(f.continued))
+    h = 1e-5
+    numerical = (in_float64(slope, v + h) - in_float64(slope, v - h)) / (2 * h)
+    # A central difference in float64: truncation and rounding are both near 1e-10 of values near 1.
+    np.testing.assert_allclose(in_float64(curvature, v), numerical, rtol=1e-6)
+    np.testing.assert_array_equal(in_float64(curvature, f.bound + max(1, f.bound) * np.array([0.1, 10.0])), 0)
+
+
 def magnitudes(f):
     """float32 numbers of either sign, from 1e-40 to 1e6, 0, the bound and its neighbors."""
     v = np.concatenate([[0.0], np.geomspace(1e-40, 1e-3, 10), np.geomspace(1e-2, 1e6, 120)]).astype(np.float32)
