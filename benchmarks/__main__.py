@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 # Shortest first.
-BENCHMARKS = ("subset_dp", "figure1")
+BENCHMARKS = ("subset_dp", "steps", "figure1")
 
 
 def main() -> int:

@@ -6,17 +6,7 @@ Birkhoff logits, uniform q, float32, one core. Compilation is timed apart; times
 largest of the repeats.
 """
 
-import os
-
-# Before JAX starts its threads: they inherit the core.
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
 import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import partita as pt
+from benchmarks.timing import in_turn, pin, spread, timed, write
 
 # (labels, rows): a call takes some milliseconds.
 SIZES = ((11, 16), (13, 8), (16, 2))
@@ -42,21 +33,9 @@ def log_partition(k: int) -> Callable[[jax.Array], jax.Array]:
 
 def measure(fn: Callable, theta: jax.Array, repeats: int) -> dict:
     """Seconds to compile, and seconds per row: median, least and largest."""
-    began = time.perf_counter()
-    compiled = jax.jit(jax.vmap(fn)).lower(theta).compile()
-    compile_seconds = time.perf_counter() - began
-    jax.block_until_ready(compiled(theta))
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(compiled(theta))
-        seconds.append((time.perf_counter() - began) / len(theta))
-    return {
-        "compile": compile_seconds,
-        "median": statistics.median(seconds),
-        "least": min(seconds),
-        "largest": max(seconds),
-    }
+    compiled, compile_seconds = timed(lambda: jax.jit(jax.vmap(fn)).lower(theta).compile())
+    found = in_turn({"call": lambda: compiled(theta)}, repeats)["call"]
+    return {"compile": compile_seconds, **spread([s / len(theta) for s in found])}
 
 
 def main() -> None:
@@ -64,7 +43,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+    pin()
     table = Table(title=f"Subset program, one core, {options.repeats} repeats")
     for column in ("k", "rows", "what", "compile s", "ms per row", "least - largest", "terms", "ns per term"):
         table.add_column(column, justify="right")
@@ -75,10 +54,8 @@ def main() -> None:
         for what, fn in {"value": value, "gradient": jax.grad(value)}.items():
             found = measure(fn, theta, options.repeats)
             per_term = 1e9 * found["median"] / terms
-            with (options.out / "subset_dp.jsonl").open("a") as lines:
-                record = {"k": k, "rows": rows, "what": what, "terms": terms, "ns_per_term": per_term, **found}
-                record |= {"jax": jax.__version__, "machine": platform.machine(), "time": time.strftime("%FT%T%z")}
-                lines.write(json.dumps(record) + "\n")
+            record = {"k": k, "rows": rows, "what": what, "terms": terms, "ns_per_term": per_term, **found}
+            write(options.out / "subset_dp.jsonl", record)
             table.add_row(
                 str(k),
                 str(rows),
