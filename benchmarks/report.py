@@ -1,0 +1,56 @@
+"""What the benchmarks of learning share: one training run, an answer's score, tables on the screen."""
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from rich.console import Console
+from rich.table import Table
+
+import partita as pt
+
+
+def train(
+    model: pt.EBM, objective: pt.objectives.AbstractObjective, data: tuple, *, name: str, steps: int, **options: Any
+) -> tuple[pt.solver.Solution, float]:
+    """A solution and its seconds, compilation included; rates fall along a cosine to 0. `options`: rate, tau_rate,
+    penalty, batch_size, callbacks, seed, decay."""
+    decay = optax.cosine_decay_schedule(1.0, steps) if options.get("decay", True) else None
+    solver = pt.Solver(
+        objective,
+        learning_rate=options.get("rate", 1e-3),
+        tau_learning_rate=options.get("tau_rate"),
+        penalty=options.get("penalty", 0.0),
+        schedule=decay,
+    )
+    rows = pt.batches.Rows(*data, batch_size=options.get("batch_size"))
+    key = jax.random.key(options.get("seed", 0))
+    began = time.perf_counter()
+    with pt.progress.ProgressBar(name) as bar:
+        calls = [bar, *options.get("callbacks", ())]
+        solution = pt.fit(solver, model, rows, steps=steps, key=key, callbacks=calls)
+    return solution, time.perf_counter() - began
+
+
+def kendall(y: np.ndarray, answer: Any) -> float:
+    """100 times the mean over the rows of (concordant - discordant) / all pairs of labels."""
+    answer = np.asarray(answer)
+    a, b = np.triu_indices(y.shape[1], 1)
+    return 100 * float(np.mean(np.sign(y[:, a] - y[:, b]) * np.sign(answer[:, a] - answer[:, b])))
+
+
+def non_finite(solution: pt.solver.Solution) -> int:
+    """How many numbers of the history are not finite."""
+    return int(sum((~np.isfinite(values)).sum() for values in solution.history.steps.values()))
+
+
+def show(title: str, rows: list[dict[str, Any]]) -> None:
+    """A table of rows of equal keys; floats with three decimals."""
+    table = Table(title=title)
+    for column in rows[0]:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console(width=140).print(table)
