@@ -7,10 +7,6 @@ the exact negative log-likelihood on the 401 training rows, relative to the unif
 split: rows are those of train_test_split(test_size=0.2, random_state=0).
 """
 
-from benchmarks.timing import pin, write
-
-pin()
-
 import argparse
 import time
 from pathlib import Path
@@ -21,6 +17,7 @@ import partita as pt
 from benchmarks.data import data_dir, multilabel
 from benchmarks.figure1 import model
 from benchmarks.report import non_finite, show, train
+from benchmarks.timing import pin, write
 
 RUNS = {
     "exact MLE": pt.objectives.ExactMLE(),
@@ -37,6 +34,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
+    pin()
     x, y, _, _ = multilabel(data_dir(), "cal500")
     start = model(jax.random.key(0), x.shape[1], y.shape[1])
     exact = pt.solver.HeldOut(pt.objectives.ExactMLE(), pt.batches.batch(start, x, y), jax.random.key(0))

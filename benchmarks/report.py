@@ -1,6 +1,8 @@
 """What the benchmarks of learning share: one training run, an answer's score, tables on the screen."""
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,12 +14,18 @@ from rich.table import Table
 import partita as pt
 
 
+@functools.cache
+def cosine(steps: int) -> Callable:
+    """One schedule per number of steps, so that programs are compiled once."""
+    return optax.cosine_decay_schedule(1.0, steps)
+
+
 def train(
     model: pt.EBM, objective: pt.objectives.AbstractObjective, data: tuple, *, name: str, steps: int, **options: Any
 ) -> tuple[pt.solver.Solution, float]:
     """A solution and its seconds, compilation included; rates fall along a cosine to 0. `options`: rate, tau_rate,
     penalty, batch_size, callbacks, seed, decay."""
-    decay = optax.cosine_decay_schedule(1.0, steps) if options.get("decay", True) else None
+    decay = cosine(steps) if options.get("decay", True) else None
     solver = pt.Solver(
         objective,
         learning_rate=options.get("rate", 1e-3),

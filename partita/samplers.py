@@ -80,12 +80,14 @@ class AnnealedImportanceSampling(AbstractEstimator):
     """`chains` of draws moved from r to p through `temperatures` measures r^(1 - t) (q exp(g))^t, for KL.
 
     At each, `moves` local moves are offered to Metropolis (default: as many as labels). The mean weight is unbiased for
-    the partition, so that its logarithm falls short on average.
+    the partition, so that its logarithm falls short on average. `hot=True` starts at q instead of r: slower, but it
+    finds the modes of p that r misses.
     """
 
     chains: int = eqx.field(static=True, default=32)
     temperatures: int = eqx.field(static=True, default=50)
     moves: int | None = eqx.field(static=True, default=None)
+    hot: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         if self.chains < 2 or self.temperatures < 1 or (self.moves is not None and self.moves < 1):
@@ -102,7 +104,7 @@ class AnnealedImportanceSampling(AbstractEstimator):
             )
 
     def __call__(self, model, row, *, key):
-        r = row.q if row.near is None else row.near.r
+        r = row.q if self.hot or row.near is None else row.near.r
         start_key, move_key = jax.random.split(key)
         y = r.sample(self.chains, key=start_key)
         ends = jax.vmap(lambda y: self._ends(model, row, r, y))

@@ -144,6 +144,10 @@ class Balanced(AbstractSurrogate):
     sum b theta - sum b log b + sum (1 - b) log(1 - b), which holds at every doubly stochastic b; so b is rounded to one
     when the balancing ends, at `tolerance` or at `max_steps`, and the bound holds for any theta, however peaked.
 
+    Under a uniform q what the bound misses is a function of b alone, which neither the order of the labels nor that of
+    the ranks changes: the summary is made of such functions. (A correction that reads b itself learns it by heart: on
+    vowel it was off by 0.35 nats on unseen rows, one of these by 0.2.)
+
     A reference q that fills rank p by scores s divides by the mass Z_p of the labels still free. -log Z_p lies above
     its tangent at any z_p, and that is a sum over the labels: with it theta absorbs q, and the bound still holds. z_p
     is what b expects, in a few `rounds`.
@@ -169,8 +173,9 @@ class Balanced(AbstractSurrogate):
         odds = jnp.log(jnp.maximum(b, TINY)) - jnp.log(jnp.maximum(later, TINY))
         free, chosen = jax.scipy.special.xlogy(1 - b, 1 - b), -jax.scipy.special.xlogy(b, b)
         tau = jnp.vdot(b, scores) + jnp.sum(chosen) + jnp.sum(free) + constant
-        # What the bound misses grows with the free terms: by label, by rank, and with the entropy.
-        summary = jnp.concatenate([b.ravel(), free.sum(0), free.sum(1), chosen.sum(0), chosen.sum(1)])
+        summary = _invariants(b)
+        if not isinstance(q, Uniform):
+            summary = jnp.concatenate([summary, b.ravel()])
         return Neighbor(Sequential(odds), tau, summary)
 
     def _absorb(self, scores, s):
@@ -301,6 +306,20 @@ def _greedy(scores: Float[Array, "k k"]) -> Array:
         return taken.at[label].set(True), label
 
     return jnp.argsort(jax.lax.scan(place, jnp.zeros(k, bool), scores.T)[1])
+
+
+def _invariants(b: Float[Array, "k k"]) -> Float[Array, " d"]:
+    """Functions of a doubly stochastic matrix that do not depend on the order of its rows or columns, per label."""
+    k = b.shape[0]
+    free, chosen = jax.scipy.special.xlogy(1 - b, 1 - b), -jax.scipy.special.xlogy(b, b)
+    found = [free.sum(), chosen.sum(), *(jnp.sum(b**n) for n in (2, 3, 4)), jnp.sum((b * (1 - b)) ** 2)]
+    for half in (b, b.T):
+        # How far two labels want the same ranks, two ranks the same labels.
+        overlap = half @ half.T * (1 - jnp.eye(k, dtype=b.dtype))
+        crowded = free.sum(axis=1 if half is b else 0)
+        found += [jnp.sum(overlap**2), jnp.sum(overlap**3), jnp.sum(overlap * (overlap @ overlap))]
+        found += [jnp.sum(crowded**2), jnp.sum(crowded**3)]
+    return jnp.stack(found) / k
 
 
 def _newton_step(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
