@@ -2,9 +2,10 @@
 
     python -m benchmarks.rankings [--splits 5] [--steps 1500] [--out out/bench] [vowel glass ...]
 
-MLP with two hidden layers of 128, batches of 64, Adam 3e-3 (tau 1e-2) with cosine decay, penalty 1e-3; 20 % test rows by seeds
-0, 1, ...; Kendall tau x 100 of the mode on test rows, mean over the splits. Log-partition errors are mean |tau - LSE|
-on test rows, LSE by the subset program: of the learned residual tau, of its start tau_0, and of the paper's tau(x).
+MLP with two hidden layers of 128, batches of 64, Adam 3e-3 (tau 1e-2) with cosine decay, penalty 1e-3; 20 % test rows
+by seeds 0, 1, ...; Kendall tau x 100 of the mode on test rows, mean over the splits. Log-partition errors are mean
+|tau - LSE| on test rows, LSE by the subset program: of the learned residual tau, of its bound tau_0, and of the paper's
+tau(x).
 """
 
 import argparse
