@@ -163,3 +163,31 @@ def test_indicators_are_zero_one_statistics(space):
     y = elements(space)
     expected = y[..., None] == np.arange(space.k) if isinstance(space, Permutations) else y
     np.testing.assert_array_equal(jax.vmap(space.indicators)(y), expected)
+
+
+@pytest.mark.parametrize("space", ALL.values(), ids=ALL)
+def test_local_moves_are_a_symmetric_neighborhood(space):
+    """From every y: as many as num_moves says, all different, none y itself, all in Y, and each can be undone."""
+    y = elements(space)
+    near = jax.jit(jax.vmap(jax.vmap(space.move, in_axes=(None, 0)), in_axes=(0, None)))
+    moved = np.asarray(near(y, jnp.arange(space.num_moves)))
+    assert moved.shape == (space.size, space.num_moves, *space.shape)
+    assert np.issubdtype(moved.dtype, np.integer)
+    # Outputs by number: what is not in Y finds none.
+    number = {tuple(one): i for i, one in enumerate(y.tolist())}
+    to = np.array([[number[tuple(one)] for one in row] for row in moved.tolist()])
+    adjacency = np.zeros((space.size, space.size), int)
+    np.add.at(adjacency, (np.arange(space.size)[:, None], to), 1)
+    assert adjacency.max() == 1
+    np.testing.assert_array_equal(adjacency, adjacency.T)
+    # Local: one label of a set, two entries of any other output, and all outputs that differ by as little.
+    least = 1 if isinstance(space, Hypercube) else 2
+    np.testing.assert_array_equal(adjacency, (y[:, None] != y).sum(-1) == least)
+
+
+def test_moves_of_huge_spaces_stay_inside(key):
+    for space in (Hypercube(174), Permutations(50), KSubsets(174, 20)):
+        y = space.sample(3, key=key)
+        moved = jax.jit(jax.vmap(space.move))(y, jnp.array([0, 1, space.num_moves - 1]))
+        assert contains(space, moved).all()
+        assert (moved != y).any(axis=1).all()
