@@ -16,7 +16,7 @@ import scipy.sparse
 
 from ._types import Batch, Key, PyTree
 from .model import EBM
-from .partition import Table
+from .partition import table_of
 from .spaces import AbstractSpace, KSubsets, Permutations, Simplex
 
 __all__ = ["AbstractSource", "Chunk", "Rows", "Stream", "batch"]
@@ -63,7 +63,8 @@ class Rows(AbstractSource):
         n = y.shape[0]
         if n == 1:
             raise ValueError("The data have one row; p(y|x) cannot be learned from a single example. Give at least 2.")
-        if isinstance(model.tau, Table) and (values := model.tau.values.shape[0]) != n:
+        table = table_of(model.tau)
+        if table is not None and (values := table.values.shape[0]) != n:
             raise ValueError(
                 f"partition.Table holds {values} values, but the data have {n} rows: it needs one per row."
             )
@@ -112,7 +113,7 @@ class Stream(AbstractSource):
         self.batches = batches
 
     def open(self, model, *, key):
-        if isinstance(model.tau, Table):
+        if table_of(model.tau) is not None:
             raise ValueError("partition.Table needs a data set of known length; with a Stream use partition.Network.")
         return _StreamReader(model, iter(self.batches))
 

@@ -21,7 +21,7 @@ from .couplings import Bilinear
 from .divergences import KL
 from .measures import Uniform
 from .model import EBM
-from .partition import Shifted, Table, UnseenRowError
+from .partition import Shifted, UnseenRowError, table_of
 from .polytopes import Birkhoff
 
 __all__ = [
@@ -277,7 +277,7 @@ def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> PyTree:
 
 
 def _check_index(model: EBM, index: Any, rows: tuple[int, ...], *, learned: bool) -> Int[Array, " n"] | None:
-    table = model.tau if isinstance(model.tau, Table) else None
+    table = table_of(model.tau)
     if index is None:
         if learned and table is not None:
             raise UnseenRowError(

@@ -46,13 +46,14 @@ class EBM(eqx.Module):
     def __check_init__(self):
         if self.q.space != self.g.space:
             raise ValueError(f"q is a measure on {self.q.space}, but g scores {self.g.space}: they must be the same.")
+        # First: a Residual, which takes no divergence, is not to be told to take one.
+        self._check_surrogate()
         if self.tau.start != self.f.start:
             name, f = type(self.tau).__name__, type(self.f).__name__
             raise ValueError(
                 f"tau starts at {self.tau.start:g}, but {f} needs {self.f.start:g}, where every density is 1: give "
                 f"{name} the divergence too, as {name}(..., f)."
             )
-        self._check_surrogate()
 
     def _check_surrogate(self):
         coupling, q, f = (type(o).__name__ for o in (self.g.coupling, self.q, self.f))

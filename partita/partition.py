@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ._types import Array, Float, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 
-__all__ = ["AbstractTau", "Network", "Residual", "Shifted", "Table", "UnseenRowError"]
+__all__ = ["AbstractTau", "Network", "Residual", "Shifted", "Table", "UnseenRowError", "table_of"]
 
 
 class UnseenRowError(ValueError):
@@ -94,6 +94,13 @@ class Shifted(AbstractTau):
 
     def __call__(self, row):
         return self.tau(row) + self.shift
+
+
+def table_of(tau: AbstractTau) -> Table | None:
+    """The table that tau reads, shifted or not, if it reads one."""
+    while isinstance(tau, Shifted):
+        tau = tau.tau
+    return tau if isinstance(tau, Table) else None
 
 
 def _start(f: AbstractDivergence | None) -> float:

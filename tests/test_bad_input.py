@@ -7,14 +7,14 @@ import pytest
 import scipy.sparse
 from cases import COUPLINGS, FEATURES, model
 
-from partita import batches, objectives
+from partita import batches, inference, objectives, samplers
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, Tsallis
 from partita.energy import Energy
-from partita.measures import ProductBernoulli, Uniform
+from partita.measures import Mixture, ProductBernoulli, Uniform
 from partita.model import EBM
 from partita.networks import MLP, Linear
-from partita.partition import Network, Table
+from partita.partition import Network, Residual, Shifted, Table
 from partita.polytopes import Cube
 from partita.solver import Solver, fit
 from partita.spaces import Hypercube, KSubsets, Permutations, Simplex, TooLargeError
@@ -30,6 +30,10 @@ class NoWork(objectives.AbstractObjective):
 
     def loss(self, model, state, batch, *, key):
         raise AssertionError("work was started on bad input")
+
+
+def ask(question, f=None, **options):
+    return question(model(COUPLINGS["unary"], f=f), X, **options)
 
 
 def fit_bad(name, data, *, tau=None, **options):
@@ -167,6 +171,75 @@ BAD_CALLS = {
     "tau of another f": (
         lambda: EBM(model(COUPLINGS["unary"]).g, Table(N), f=ChiSquare()),
         r"tau starts at 0, but ChiSquare needs -1.*Table\(..., f\)",
+    ),
+    "defense of all": (lambda: objectives.Neighboring(1.0), "share of draws from q, at least 0 and below 1; got 1.0"),
+    "negative defense": (lambda: objectives.Neighboring(-0.1), "at least 0 and below 1; got -0.1"),
+    "nan defense": (lambda: objectives.Neighboring(float("nan")), "at least 0 and below 1; got nan"),
+    "mixture of one": (lambda: Mixture(Uniform(Hypercube(4)), Uniform(Hypercube(4)), 1.0), "between 0 and 1; got 1.0"),
+    "proposal on another space": (
+        lambda: fit(
+            Solver(objectives.MinMin(proposal=Uniform(Hypercube(5)))),
+            model(COUPLINGS["unary"]),
+            (X, SETS),
+            steps=1,
+            key=jax.random.key(0),
+        ),
+        r"The proposal is a measure on Hypercube\(k=5\), but the model is on Hypercube\(k=4\)",
+    ),
+    "no surrogate": (
+        lambda: fit(
+            Solver(objectives.MinMin()),
+            model(COUPLINGS["classes"]),
+            (X, np.eye(N, 4, dtype=int)),
+            steps=1,
+            key=jax.random.key(0),
+        ),
+        "No surrogate serves a Bilinear coupling on Simplex.*proposal=None",
+    ),
+    "residual under another f": (
+        lambda: EBM(model(COUPLINGS["unary"]).g, Residual(MLP(4, (), key=jax.random.key(0))), f=ChiSquare()),
+        r"partition\.Residual corrects.*under ChiSquare has none.*partition\.Network",
+    ),
+    "shifted table of another length": (
+        lambda: fit_bad("unary", (X, SETS), tau=Shifted(Table(5), jnp.asarray(0.5))),
+        "holds 5 values.*6 rows",
+    ),
+    "shifted table with a stream": (
+        lambda: fit_bad("unary", batches.Stream([(X, SETS)]), tau=Shifted(Table(N), jnp.asarray(0.5))),
+        "Table needs a data set of known length",
+    ),
+    "one draw": (lambda: samplers.ImportanceSampling(1), r"num >= 2 draws.*got 1, 0\.05"),
+    "draws from q alone": (lambda: samplers.ImportanceSampling(10, 1.0), r"defense in \[0, 1\); got 10, 1\.0"),
+    "one chain": (lambda: samplers.AnnealedImportanceSampling(1), "at least 2 chains.*got 1, 50, None"),
+    "no temperature": (lambda: samplers.AnnealedImportanceSampling(2, 0), "1 temperature.*got 2, 0, None"),
+    "no move": (lambda: samplers.AnnealedImportanceSampling(2, 1, 0), "1 move; got 2, 1, 0"),
+    "unknown method": (
+        lambda: ask(inference.log_prob, y=SETS, method="laplace"),
+        "'importance', 'annealed', or an estimator of partita.samplers; got 'laplace'",
+    ),
+    "no key": (
+        lambda: ask(inference.log_partition, method="annealed"),
+        r"method='annealed' draws: give a key, as in key=jax\.random\.key\(0\)",
+    ),
+    "annealing under another f": (
+        lambda: ask(inference.log_partition, f=ChiSquare(), method="annealed", key=jax.random.key(0)),
+        "needs f = KL, but f is ChiSquare",
+    ),
+    "certain normalization": (
+        lambda: ask(inference.normalization, key=jax.random.key(0), confidence=1.0),
+        r"confidence must be between 0 and 1.*got 1\.0, 0\.25",
+    ),
+    "no tolerance": (
+        lambda: ask(inference.normalization, key=jax.random.key(0), tolerance=0.0),
+        r"tolerance positive; got 0\.99, 0\.0",
+    ),
+    "normalization by one draw": (
+        lambda: ask(inference.normalization, key=jax.random.key(0), num=1),
+        "num >= 2 draws",
+    ),
+    "recalibration by one draw": (
+        lambda: ask(inference.recalibrate, key=jax.random.key(0), num=1),
+        "num >= 2 draws",
     ),
     "alpha = 1": (lambda: Tsallis(1.0), r"alpha != 1.*use KL\(\)"),
     "bound below the start": (lambda: KL(bound=-1.0), r"f'\(1\) = 0 < c"),
