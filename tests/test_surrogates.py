@@ -85,13 +85,10 @@ def test_rankings_are_proposed_near_p_at_every_scale(polytope):
 def test_a_peaked_matrix_is_doubly_stochastic_all_the_same(scale):
     """Where the steps allowed do not balance: what is left is rounded away, so the bound holds."""
     theta = scale * jax.random.normal(jax.random.key(1), (8, 11, 11))
-    coupling = Bilinear(Birkhoff(11))
-    near = jax.jit(jax.vmap(lambda t: Balanced(max_steps=1)(coupling, t, Uniform(coupling.space))))(theta)
-    b = near.summary[:, : 11 * 11].reshape(8, 11, 11)
+    b = jax.jit(jax.vmap(Balanced(max_steps=1)._balance))(theta)
     np.testing.assert_allclose(b.sum(1), 1, atol=1e-5)
     np.testing.assert_allclose(b.sum(2), 1, atol=1e-5)
     assert (b >= 0).all()
-    assert np.isfinite(near.tau).all()
 
 
 # No direction of theta adds a constant to g on all label sets, or in a network.
