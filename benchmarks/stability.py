@@ -3,8 +3,8 @@
     python -m benchmarks.stability [--steps 200] [--out out/bench] [yeast vowel ...]
 
 MLP h of width 128, MLP tau, batches of 64, Adam. KL with the engine's proposals and residual tau, and every divergence
-by Algorithm 1 with 100 draws and tau(x). A cell of the table is the largest |g| of the last step. Counted are numbers in
-the histories (loss, mass, gradient norm, ...) that are not finite, and runs that stopped. mediamill is not here.
+by Algorithm 1 with 100 draws and tau(x). A cell of the table is the largest |g| of the last step; counted are numbers
+in the histories (loss, mass, gradient norm, ...) that are not finite, and runs that stopped. mediamill is not here.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """`python -m partita.demo`: the point of the library in two minutes, on data that need no download.
 
 Three problems: rankings of the classes of iris and wine, and label sets with strong dependence between the labels. Each
-energy is trained by Algorithm 1 (g and tau jointly, from uniform draws), with tau a network of the features x as in the
-paper or of the logits theta, and by exact maximum likelihood.
+energy is trained by the paper's Algorithm 1 (g and tau(x) jointly, from uniform draws), by the library's engine (draws
+from a surrogate of the model, tau a correction of its bound), and by exact maximum likelihood.
 """
 
 import argparse
@@ -33,16 +33,17 @@ from .energy import Energy
 from .model import EBM
 from .networks import MLP, Linear
 from .objectives import AbstractObjective, ExactMLE, MinMin
-from .partition import Network
+from .partition import Network, Residual
 from .polytopes import Permutahedron
 from .progress import ProgressBar
 from .solver import HeldOut, Solver, fit
+from .surrogates import surrogate
 
 __all__ = ["main"]
 
 METHODS = {
-    "partita min-min, tau(x)": (MinMin(100, proposal=None), False),
-    "partita min-min, tau(theta)": (MinMin(100, proposal=None), True),
+    "partita Algorithm 1, tau(x)": (MinMin(100, proposal=None), False),
+    "partita engine, residual tau": (MinMin(16), True),
     "partita exact MLE": (ExactMLE(), False),
 }
 ROWS = 2000
@@ -147,9 +148,9 @@ def solve(problem: Problem) -> list[Outcome]:
     train, test = (scaler.transform(x_train), y_train), (scaler.transform(x_test), y_test)
     score = problem.score[1]
     outcomes = []
-    for name, (objective, of_logits) in METHODS.items():
+    for name, (objective, residual) in METHODS.items():
         began = time.perf_counter()
-        model = train_model(name, problem.energy, objective, train, of_logits)
+        model = train_model(name, problem.energy, objective, train, residual)
         seconds = time.perf_counter() - began
         answer = score(y_test, np.asarray(inference.mode(model, test[0])))
         likelihood = float(inference.log_prob(model, *test).mean())
@@ -167,12 +168,13 @@ def solve(problem: Problem) -> list[Outcome]:
     return outcomes
 
 
-def train_model(name: str, g: Energy, objective: AbstractObjective, data: tuple, of_logits: bool) -> EBM:
+def train_model(name: str, g: Energy, objective: AbstractObjective, data: tuple, residual: bool) -> EBM:
     """The energy with an MLP tau; a fifth of the rows tells when to stop."""
     x_fit, x_stop, y_fit, y_stop = train_test_split(*data, test_size=0.2, random_state=0)
     tau_key, fit_key, stop_key = jax.random.split(jax.random.key(1), 3)
-    size = int(np.prod(g.coupling.theta_shape)) if of_logits else data[0].shape[1]
-    start = EBM(g, Network(MLP(size, (), width=64, key=tau_key), of_logits=of_logits))
+    size = surrogate(g.coupling).summary_size(g.coupling) if residual else data[0].shape[1]
+    body = MLP(size, (), width=64, key=tau_key)
+    start = EBM(g, Residual(body) if residual else Network(body))
     measure = HeldOut(objective, batch(start, x_stop, y_stop), stop_key)
     rows = Rows(x_fit, y_fit, batch_size=32)
     solver = Solver(objective, learning_rate=3e-3, penalty=1e-3)
