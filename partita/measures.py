@@ -172,12 +172,14 @@ class ConditionalBernoulli(AbstractMeasure):
         return KSubsets(self.logits.shape[-1], self.m)
 
     def sample(self, num, *, key):
-        if self.logits.ndim > 1:
-            keys = jax.random.split(key, self.logits.shape[0])
-            return jax.vmap(lambda one, key: one.sample(num, key=key))(self, keys)
-        k = self.logits.shape[0]
+        *rows, k = self.logits.shape
+        noise = jnp.log(jax.random.uniform(key, (*rows, num, k), self.logits.dtype))
+        return jax.vmap(ConditionalBernoulli._choose)(self, noise) if rows else self._choose(noise)
+
+    def _choose(self, noise):
+        """The sets that log-uniform noise chooses, from the last label to the first."""
+        num, k = noise.shape
         sums = self.log_sums()
-        noise = jnp.log(jax.random.uniform(key, (num, k), self.logits.dtype))
 
         def decide(left, label):
             # P(y_j = 1 | `left` labels are to be chosen among labels 0..j)
