@@ -242,7 +242,8 @@ class Enumeration(AbstractMethod):
         # A Newton step polishes the root, by no more than bisection left open (where float32 puts the root on the cap
         # of the density, the slope is 0); its gradient is that of the implicit function.
         mass, slope = jax.value_and_grad(lambda t: self._mass(theta, q, tilt, t))(tau)
-        slope = jax.lax.stop_gradient(jnp.minimum(slope, -jnp.finfo(tau.dtype).tiny))
+        # Not the least float: its inverse times the curvature at the bound, 1e8, would be infinite.
+        slope = jax.lax.stop_gradient(jnp.minimum(slope, -1e-20))
         width = 2 * jnp.finfo(tau.dtype).eps * jnp.maximum(1, jnp.abs(tau))
         polish = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
         return tau - polish - (mass - jax.lax.stop_gradient(mass)) / slope

@@ -429,7 +429,7 @@ def test_held_out_is_the_same_number_every_time(unary, data, key):
 
 def test_history_has_what_the_objective_adds(unary, data, key):
     history = fit(Solver(objectives.MinMin(8, proposal=None)), unary, data, steps=12, every=5, key=key).history
-    assert set(history.steps) == {"loss", "gradient_norm", "mass"}
+    assert set(history.steps) == {"loss", "gradient_norm", "mass", "effective", "scale"}
     assert all(len(values) == 12 and np.isfinite(values).all() for values in history.steps.values())
 
 
