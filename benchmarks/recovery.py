@@ -4,7 +4,8 @@
 
 Rankings: permutahedron energy, theta = W x. Sets: pairwise energy <W x, y> + 1/2 <y, U y>, U of rank 3. Data are drawn
 from the model itself (rankings by resampling weighted draws of the surrogate, sets by Gibbs sweeps), then W and U are
-learned from zero with more and more draws a step, from the surrogate and, as in the paper, from the uniform q. The
+learned from zero with more and more draws a step, from the surrogate and, as in the paper, from the uniform q. Sets
+take a smaller rate and three times the steps: at 2e-2 their interactions overshot into modes that no draw met. The
 error is the distance of the learned parameters from the true ones, relative to these; rankings do not see a constant
 added to theta, so it is removed.
 """
@@ -92,13 +93,15 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     rows = []
-    problems = {f"rankings of {RANKED} labels": rankings, f"sets of {LABELS} labels": sets}
-    for axis, (name, make) in zip(axes, problems.items(), strict=True):
+    # How to make the data, learning rate, factor on the steps.
+    problems = {f"rankings of {RANKED} labels": (rankings, 2e-2, 1), f"sets of {LABELS} labels": (sets, 5e-3, 3)}
+    for axis, (name, (make, rate, factor)) in zip(axes, problems.items(), strict=True):
         data, coupling, error = make()
+        run = {"steps": factor * options.steps, "rate": rate}
         for kind in ("surrogate", "uniform"):
             errors = []
             for draws in DRAWS:
-                found = learn(f"{name}, {kind}, B' = {draws}", data, coupling, (kind, draws), options.steps)
+                found = learn(f"{name}, {kind}, B' = {draws}", data, coupling, (kind, draws), **run)
                 errors.append(error(found["model"]))
                 row = {"data": name, "draws from": kind, "B'": draws, "error of parameters": errors[-1]}
                 row |= {key: value for key, value in found.items() if key != "model"}
@@ -111,7 +114,9 @@ def main() -> None:
     show(f"Known parameters, {ROWS} rows, {options.steps} steps", rows)
 
 
-def learn(told: str, data: tuple, coupling: pt.couplings.AbstractCoupling, how: tuple[str, int], steps: int) -> dict:
+def learn(
+    told: str, data: tuple, coupling: pt.couplings.AbstractCoupling, how: tuple[str, int], *, steps: int, rate: float
+) -> dict:
     """A linear energy with a residual tau, learned from zero."""
     kind, draws = how
     h_key, tau_key = jax.random.split(jax.random.key(0))
@@ -119,7 +124,7 @@ def learn(told: str, data: tuple, coupling: pt.couplings.AbstractCoupling, how: 
     size = pt.surrogates.surrogate(coupling).summary_size(coupling)
     start = pt.EBM(g, pt.partition.Residual(pt.networks.MLP(size, (), width=64, key=tau_key)))
     objective = pt.objectives.MinMin(draws) if kind == "surrogate" else pt.objectives.MinMin(draws, proposal=None)
-    solution, seconds = train(start, objective, data, name=told, steps=steps, rate=2e-2, tau_rate=3e-3, batch_size=100)
+    solution, seconds = train(start, objective, data, name=told, steps=steps, rate=rate, tau_rate=3e-3, batch_size=100)
     history = solution.history.steps
     return {
         "model": solution.model,
