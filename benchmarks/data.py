@@ -21,7 +21,7 @@ def data_dir() -> Path:
 def cal500(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """All 502 songs: 68 standardized features, 174 labels. cal500 has no official split."""
     x, y = _arff(folder / "multilabel" / "cal500" / "cal500.arff", LABELS["cal500"])
-    return (x - x.mean(axis=0)) / x.std(axis=0), y
+    return _standardized(x, x)[0], y
 
 
 def multilabel(folder: Path, name: str) -> Split:

@@ -9,7 +9,6 @@ cal500 has no official split: rows are the 401 training rows of train_test_split
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from sklearn.model_selection import train_test_split
 
 import partita as pt
 from benchmarks.data import cal500, data_dir
+from benchmarks.report import non_finite
+from benchmarks.timing import write
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -56,7 +57,7 @@ def run(objective: pt.objectives.AbstractObjective, rate: float, data: tuple, st
         "samples": getattr(objective, "num_samples", None),
         "result": solution.result.name,
         "exact_loss": curve[-1][1],
-        "non_finite": int(sum((~np.isfinite(values)).sum() for values in history.values())),
+        "non_finite": non_finite(solution),
         "largest_gradient": float(history["gradient_norm"].max()),
         "seconds": time.perf_counter() - began,
         "curve": curve,
@@ -83,8 +84,7 @@ def main() -> None:
     figure, axis = plt.subplots(figsize=(6, 4))
     for name, objective, rate in runs:
         found = run(objective, rate, data, options.steps)
-        with (options.out / "figure1.jsonl").open("a") as lines:
-            lines.write(json.dumps({"name": name, "draws": options.draws, **found}) + "\n")
+        write(options.out / "figure1.jsonl", {"name": name, "draws": options.draws, **found})
         table.add_row(
             name,
             f"{rate:g}",

@@ -64,8 +64,12 @@ class ImportanceSampling(AbstractEstimator):
     def __call__(self, model, row, *, key):
         weighted = self.draw(model, row, key=key)
         tau = root(model, weighted)
-        slope = jax.grad(lambda tau: masses(model, weighted, tau).mean())(tau)
-        terms = masses(model, weighted, tau)
+
+        def mass(tau):
+            terms = masses(model, weighted, tau)
+            return terms.mean(), terms
+
+        slope, terms = jax.grad(mass, has_aux=True)(tau)
         return Estimate(tau, standard_error(terms) / jnp.maximum(-slope, jnp.finfo(slope.dtype).tiny), effective(terms))
 
     def draw(self, model: EBM, row: Row, *, key: Key) -> Weighted:

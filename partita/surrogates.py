@@ -173,7 +173,7 @@ class Balanced(AbstractSurrogate):
         odds = jnp.log(jnp.maximum(b, TINY)) - jnp.log(jnp.maximum(later, TINY))
         free, chosen = jax.scipy.special.xlogy(1 - b, 1 - b), -jax.scipy.special.xlogy(b, b)
         tau = jnp.vdot(b, scores) + jnp.sum(chosen) + jnp.sum(free) + constant
-        summary = _invariants(b)
+        summary = _invariants(b, free, chosen)
         if not isinstance(q, Uniform):
             summary = jnp.concatenate([summary, b.ravel()])
         return Neighbor(Sequential(odds), tau, summary)
@@ -314,10 +314,9 @@ def _greedy(scores: Float[Array, "k k"]) -> Array:
     return jnp.argsort(jax.lax.scan(place, jnp.zeros(k, bool), scores.T)[1])
 
 
-def _invariants(b: Float[Array, "k k"]) -> Float[Array, " d"]:
-    """Functions of a doubly stochastic matrix that do not depend on the order of its rows or columns, per label."""
+def _invariants(b: Float[Array, "k k"], free: Float[Array, "k k"], chosen: Float[Array, "k k"]) -> Float[Array, " d"]:
+    """Functions of a doubly stochastic b, and of the terms of its bound, that no order of rows or columns changes."""
     k = b.shape[0]
-    free, chosen = jax.scipy.special.xlogy(1 - b, 1 - b), -jax.scipy.special.xlogy(b, b)
     found = [free.sum(), chosen.sum(), *(jnp.sum(b**n) for n in (2, 3, 4)), jnp.sum((b * (1 - b)) ** 2)]
     for half in (b, b.T):
         # How far two labels want the same ranks, two ranks the same labels.
@@ -325,6 +324,7 @@ def _invariants(b: Float[Array, "k k"]) -> Float[Array, " d"]:
         crowded = free.sum(axis=1 if half is b else 0)
         found += [jnp.sum(overlap**2), jnp.sum(overlap**3), jnp.sum(overlap * (overlap @ overlap))]
         found += [jnp.sum(crowded**2), jnp.sum(crowded**3)]
+    # Per label, so that their size does not grow with k.
     return jnp.stack(found) / k
 
 
