@@ -167,6 +167,8 @@ def standard_error(terms: Float[Array, " draws"]) -> Scalar:
 def effective(terms: Float[Array, "*rows draws"]) -> Float[Array, " *rows"]:
     """Effective sample size of weighted draws, as a share of their number."""
     tiny = jnp.finfo(terms.dtype).tiny
+    # Without the barrier XLA takes the square of exp(v) for another exponential, exp(2v).
+    terms = jax.lax.optimization_barrier(terms)
     return jnp.sum(terms, axis=-1) ** 2 / jnp.maximum(jnp.sum(terms**2, axis=-1), tiny) / terms.shape[-1]
 
 
