@@ -67,6 +67,14 @@ class AbstractDivergence(eqx.Module):
         """w f+*(v) for w = exp(log_w), continued linearly."""
         return jnp.exp(log_w) * self.continued(v)
 
+    def excess(self, v: Scalar, log_q: Float[Array, ""]) -> Scalar:
+        """What an observed y pays for v past `bound` where q(y) is so small that even there its probability is below 1.
+
+        Else nothing would hold g(x, y) back: the density grows no more, and tau - g(x, y) would fall for ever.
+        """
+        held = self.density(jnp.asarray(self.bound)) * jnp.exp(log_q) >= 1
+        return jnp.where(held, 0, 2 * jnp.maximum(v - self.bound, 0))
+
 
 class KL(AbstractDivergence):
     """f(u) = u log u - u + 1: the logistic loss. `bound` is on v + log w, the log-ratio of p to the proposal.
@@ -95,6 +103,10 @@ class KL(AbstractDivergence):
     def weighted_conjugate(self, v, log_w):
         """exp(v + log w) - w, never the product of a tiny w and a huge exp(v)."""
         return self.continued(v + log_w) + 1 - jnp.exp(log_w)
+
+    def excess(self, v, log_q):
+        """What an observed y pays for a probability above e^bound, which draws that never meet it would allow."""
+        return self.continued(jnp.maximum(v + log_q - self.bound, 0))
 
 
 class ChiSquare(AbstractDivergence):

@@ -126,7 +126,13 @@ def _terms(model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, tuple[
     tau = model.tau(row)
     g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, draws.y)
     conjugate, mass = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))(g - tau, draws.log_weight)
-    return tau + conjugate.mean() - model.g.coupling(row.theta, y), (mass, jnp.abs(g).max())
+    return tau + conjugate.mean() - _score(model, row, tau, y), (mass, jnp.abs(g).max())
+
+
+def _score(model: EBM, row: Row, tau: Scalar, y: Array) -> Scalar:
+    """g(x, y), less the excess of f."""
+    g = model.g.coupling(row.theta, y)
+    return g - model.f.excess(g - tau, row.q.log_prob(y))
 
 
 def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:
@@ -144,7 +150,8 @@ class ExactMLE(AbstractObjective):
     def loss(self, model, state, batch, *, key):
         def of_row(x, y, index, reference):
             row = model.row(x, index, reference)
-            return exact.softmax(model, row) - model.g.coupling(row.theta, y)
+            tau = exact.softmax(model, row)
+            return tau - _score(model, row, tau, y)
 
         losses = jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
         return _mean(losses, batch), (state, {})

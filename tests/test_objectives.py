@@ -13,7 +13,7 @@ from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
 
 from partita import exact
 from partita._types import Batch
-from partita.couplings import LinearQuadratic, Symmetric
+from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare
 from partita.energy import Energy
 from partita.measures import ProductBernoulli
@@ -21,6 +21,7 @@ from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import ExactMLE, MinMin
 from partita.partition import Table
+from partita.polytopes import Cube
 from partita.spaces import TooLargeError
 
 # Losses are of order 1 and have at most 24 terms per row: float32 leaves errors of some 1e-6.
@@ -184,3 +185,24 @@ def test_losses_and_gradients_are_finite_for_scores_of_a_million(objective, f, k
     for leaf in jax.tree.leaves((value, info, gradient)):
         assert np.all(np.isfinite(leaf))
     assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("f", DIVERGENCES)
+def test_an_observed_output_that_no_draw_meets_does_not_drive_the_loss_down_for_ever(f, key):
+    """174 labels: g grows at y and falls at all draws, tau between them; a density has a bound, a probability ends at 1.
+
+    Without it the loss falls by as much as g(x, y) - tau grows.
+    """
+    f, labels = DIVERGENCES[f], 174
+    unary = Bilinear(Cube(labels))
+    y = jnp.ones((1, labels), int)
+    batch = Batch(jnp.ones((1, 1)), y, index=jnp.arange(1))
+
+    def loss(v):
+        h = Linear(1, (labels,), key=key)
+        h = eqx.tree_at(lambda h: h.layer.weight, h, jnp.full((labels, 1), 4 * v / labels))
+        tau = eqx.tree_at(lambda table: table.values, Table(1, f), jnp.array([3.0 * v]))
+        return float(ask(MinMin(20, proposal=None), EBM(Energy(h, unary), tau, f=f), batch, key)[0])
+
+    enough = 2 * max(f.bound, labels * np.log(2))
+    assert loss(2 * enough) > loss(enough)
