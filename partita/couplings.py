@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 
 from ._types import Array, Float, Int, Key, PyTree, Scalar
-from .polytopes import AbstractPolytope
+from .polytopes import AbstractPolytope, Cube, Hypersimplex, ProbabilitySimplex
 from .spaces import AbstractSpace, Hypercube, KSubsets, Simplex
 
 __all__ = ["AbstractCoupling", "AbstractInteraction", "Bilinear", "Factored", "LinearQuadratic", "Neural", "Symmetric"]
 
 
 class AbstractCoupling(eqx.Module):
-    """Phi: logits and an output to a score."""
+    """Phi: logits and an output to a score. `polytope` is the hull of the outputs."""
+
+    polytope: eqx.AbstractVar[AbstractPolytope]
 
     @property
     @abc.abstractmethod
@@ -29,6 +31,10 @@ class AbstractCoupling(eqx.Module):
     @abc.abstractmethod
     def __call__(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"]) -> Scalar:
         """Phi(theta, y)."""
+
+    @abc.abstractmethod
+    def relaxed(self, theta: Float[Array, " *theta"], mu: Float[Array, " *shape"]) -> Scalar:
+        """Phi at any point mu of C; at phi(y) it is Phi(theta, y)."""
 
 
 class Bilinear(AbstractCoupling):
@@ -46,6 +52,9 @@ class Bilinear(AbstractCoupling):
 
     def __call__(self, theta, y):
         return self.polytope.score(theta, y)
+
+    def relaxed(self, theta, mu):
+        return jnp.vdot(theta, mu)
 
 
 class AbstractInteraction(eqx.Module):
@@ -156,10 +165,19 @@ class LinearQuadratic(AbstractCoupling):
         k = self.interaction.k
         return theta[:k], theta[k:] if self.shared is None else self.shared
 
+    @property
+    def polytope(self) -> AbstractPolytope:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if isinstance(self.labels, KSubsets):
+            return Hypersimplex(self.labels.k, self.labels.m)
+        return (Cube if isinstance(self.labels, Hypercube) else ProbabilitySimplex)(self.interaction.k)
+
     def __call__(self, theta, y):
+        return self.relaxed(theta, y)
+
+    def relaxed(self, theta, mu):
         u, s = self.parameters(theta)
-        y = y.astype(u.dtype)
-        return u @ y + self.interaction.form(s, y)
+        mu = mu.astype(u.dtype)
+        return u @ mu + self.interaction.form(s, mu)
 
 
 class Neural(AbstractCoupling):
@@ -178,4 +196,7 @@ class Neural(AbstractCoupling):
         return self.logits
 
     def __call__(self, theta, y):
-        return self.network(theta, self.polytope.encode(y)).reshape(())
+        return self.relaxed(theta, self.polytope.encode(y))
+
+    def relaxed(self, theta, mu):
+        return self.network(theta, mu).reshape(())

@@ -243,3 +243,11 @@ def test_any_equinox_module_serves_in_paired(key):
     """The body of Paired, like h, may be a user's own."""
     coupling = Neural(Cube(4), (3,), Paired(eqx.nn.MLP(7, "scalar", 8, 1, key=KEY)))
     assert np.isfinite(scores(coupling, jax.random.normal(key, (3, 3)))).all()
+
+
+@pytest.mark.parametrize("name", COUPLINGS)
+def test_the_score_on_the_hull_is_the_score_at_its_vertices(name, key):
+    coupling = COUPLINGS[name]
+    theta = jax.random.normal(key, coupling.theta_shape)
+    for y in coupling.space.sample(5, key=key):
+        np.testing.assert_allclose(coupling.relaxed(theta, coupling.polytope.encode(y)), coupling(theta, y), rtol=1e-5)

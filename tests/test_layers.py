@@ -40,18 +40,23 @@ PEOPLE_ONLY = {"rich", "sklearn", "pandas", "matplotlib", "pathlib", "typer"}
 def imports(name):
     """(modules of the package, other top-level packages) that a module imports, anywhere in it."""
     own, others = set(), set()
-    for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            own |= {node.module} if node.module else {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            others.add(node.module.split(".")[0])
-        elif isinstance(node, ast.Import):
-            others |= {alias.name.split(".")[0] for alias in node.names}
+    # A folder is a module too: what its files import from each other is its own affair.
+    paths = sorted((PACKAGE / name).glob("*.py")) or [PACKAGE / f"{name}.py"]
+    for path in paths:
+        outward = 2 if path.parent.name == name else 1
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == outward:
+                own |= {node.module} if node.module else {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                others.add(node.module.split(".")[0])
+            elif isinstance(node, ast.Import):
+                others |= {alias.name.split(".")[0] for alias in node.names}
     return own, others
 
 
 def test_the_order_names_every_module():
-    assert {path.stem for path in PACKAGE.glob("*.py")} == {*ORDER, "__init__"}
+    files, folders = PACKAGE.glob("*.py"), (path.parent for path in PACKAGE.glob("*/__init__.py"))
+    assert {path.stem for path in (*files, *folders)} == {*ORDER, "__init__"}
 
 
 @pytest.mark.parametrize("name", ORDER)

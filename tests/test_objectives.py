@@ -189,10 +189,7 @@ def test_losses_and_gradients_are_finite_for_scores_of_a_million(objective, f, k
 
 @pytest.mark.parametrize("f", DIVERGENCES)
 def test_an_observed_output_that_no_draw_meets_does_not_drive_the_loss_down_for_ever(f, key):
-    """174 labels: g grows at y and falls at all draws, tau between them; a density has a bound, a probability ends at 1.
-
-    Without it the loss falls by as much as g(x, y) - tau grows.
-    """
+    """174 labels: g grows at y and falls at all draws, tau between them. The loss fell as g(x, y) grew."""
     f, labels = DIVERGENCES[f], 174
     unary = Bilinear(Cube(labels))
     y = jnp.ones((1, labels), int)

@@ -1,37 +1,17 @@
-"""Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
+"""The paper's joint minimization over g and tau, with draws from q or from a proposal near p."""
 
-import abc
 import functools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from . import exact
-from ._types import Array, Batch, Draws, Float, Key, PyTree, Row, Scalar
-from .measures import AbstractMeasure, defended
-from .model import EBM
-from .samplers import effective
-from .surrogates import Amortized, surrogate
-
-__all__ = ["AbstractObjective", "ExactMLE", "MinMin", "Neighboring"]
-
-Info = dict[str, Scalar]
-
-
-class AbstractObjective(eqx.Module):
-    """A loss to minimize. `state` is whatever it carries from step to step: chains, generators, nothing."""
-
-    @abc.abstractmethod
-    def loss(self, model: EBM, state: PyTree, batch: Batch, *, key: Key) -> tuple[Scalar, tuple[PyTree, Info]]:
-        """Mean loss over the batch; the next state; numbers worth recording."""
-
-    def init(self, model: EBM, *, key: Key) -> PyTree:
-        """The first state."""
-        return None
-
-    def check(self, model: EBM) -> None:
-        """Raise where this objective cannot serve the model; called before any work."""
+from .._types import Array, Batch, Draws, Float, Key, Row, Scalar
+from ..measures import AbstractMeasure, defended
+from ..model import EBM
+from ..samplers import effective
+from ..surrogates import Amortized, surrogate
+from .base import AbstractObjective, mean, score
 
 
 class Neighboring(eqx.Module):
@@ -88,10 +68,10 @@ class MinMin(AbstractObjective):
         draws = self._draw(model, rows, batch, key)
         of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, None if draws.shared else 0))
         losses, (mass, scale) = of_row(rows, batch.y, draws)
-        info = {"mass": _mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
-        loss = _mean(losses, batch)
+        info = {"mass": mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
+        loss = mean(losses, batch)
         if isinstance(self.proposal, Neighboring) and isinstance(model.surrogate, Amortized):
-            fit = _mean(jax.vmap(_misfit)(rows, draws, mass), batch)
+            fit = mean(jax.vmap(_misfit)(rows, draws, mass), batch)
             # Only its gradient counts, and only for the surrogate.
             loss, info["proposal"] = loss + fit - jax.lax.stop_gradient(fit), fit
         return loss, (state, info)
@@ -126,36 +106,10 @@ def _terms(model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, tuple[
     tau = model.tau(row)
     g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, draws.y)
     conjugate, mass = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))(g - tau, draws.log_weight)
-    return tau + conjugate.mean() - _score(model, row, tau, y), (mass, jnp.abs(g).max())
-
-
-def _score(model: EBM, row: Row, tau: Scalar, y: Array) -> Scalar:
-    """g(x, y), less the excess of f."""
-    g = model.g.coupling(row.theta, y)
-    return g - model.f.excess(g - tau, row.q.log_prob(y))
+    return tau + conjugate.mean() - score(model, row, tau, y), (mass, jnp.abs(g).max())
 
 
 def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:
     """-E_p log r, by the draws at hand: what an amortized r minimizes."""
     share = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(), jnp.finfo(mass.dtype).tiny))
     return -jnp.vdot(share, jax.vmap(row.near.r.log_prob)(draws.y))
-
-
-class ExactMLE(AbstractObjective):
-    """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained."""
-
-    def check(self, model):
-        exact.method(model)
-
-    def loss(self, model, state, batch, *, key):
-        def of_row(x, y, index, reference):
-            row = model.row(x, index, reference)
-            tau = exact.softmax(model, row)
-            return tau - _score(model, row, tau, y)
-
-        losses = jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
-        return _mean(losses, batch), (state, {})
-
-
-def _mean(values: Float[Array, " n"], batch: Batch) -> Scalar:
-    return jnp.mean(values if batch.weight is None else batch.weight * values)

@@ -1,0 +1,37 @@
+"""What all objectives share."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
+from ..model import EBM
+
+Info = dict[str, Scalar]
+
+
+class AbstractObjective(eqx.Module):
+    """A loss to minimize. `state` is whatever it carries from step to step: chains, generators, nothing."""
+
+    @abc.abstractmethod
+    def loss(self, model: EBM, state: PyTree, batch: Batch, *, key: Key) -> tuple[Scalar, tuple[PyTree, Info]]:
+        """Mean loss over the batch; the next state; numbers worth recording."""
+
+    def init(self, model: EBM, *, key: Key) -> PyTree:
+        """The first state."""
+        return None
+
+    def check(self, model: EBM) -> None:
+        """Raise where this objective cannot serve the model; called before any work."""
+
+
+def score(model: EBM, row: Row, tau: Scalar, y: Array) -> Scalar:
+    """g(x, y), less the excess of f."""
+    g = model.g.coupling(row.theta, y)
+    return g - model.f.excess(g - tau, row.q.log_prob(y))
+
+
+def mean(values: Float[Array, " n"], batch: Batch) -> Scalar:
+    """Over the rows, each with its weight."""
+    return jnp.mean(values if batch.weight is None else batch.weight * values)
