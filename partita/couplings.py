@@ -1,16 +1,32 @@
 """Couplings Phi(theta, y): how logits theta = h(x) score an output y."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ._types import Array, Float, Int, Key, PyTree, Scalar
 from .polytopes import AbstractPolytope, Cube, Hypersimplex, ProbabilitySimplex
 from .spaces import AbstractSpace, Hypercube, KSubsets, Simplex
 
-__all__ = ["AbstractCoupling", "AbstractInteraction", "Bilinear", "Factored", "LinearQuadratic", "Neural", "Symmetric"]
+__all__ = [
+    "AbstractCoupling",
+    "AbstractInteraction",
+    "Bilinear",
+    "Factored",
+    "LinearQuadratic",
+    "Neural",
+    "Sparse",
+    "Symmetric",
+]
+
+
+def _pair(edge: Any) -> tuple[int, int]:
+    i, j = sorted(map(int, edge))
+    return i, j
 
 
 class AbstractCoupling(eqx.Module):
@@ -95,6 +111,38 @@ class Symmetric(AbstractInteraction):
     def matrix(self, s):
         upper = jnp.zeros((self.labels, self.labels), s.dtype).at[jnp.triu_indices(self.labels, 1)].set(s)
         return upper + upper.T
+
+
+class Sparse(AbstractInteraction):
+    """A U that is zero but on given pairs of labels, `edges`, such as those of a known graph: one parameter each."""
+
+    labels: int = eqx.field(static=True)
+    edges: tuple[tuple[int, int], ...] = eqx.field(static=True, converter=lambda edges: tuple(map(_pair, edges)))
+
+    def __check_init__(self):
+        bad = [pair for pair in self.edges if not 0 <= pair[0] < pair[1] < self.labels]
+        if bad or len(set(self.edges)) < len(self.edges) or not self.edges:
+            raise ValueError(
+                f"Sparse needs different pairs of different labels among 0..{self.labels - 1}; got {len(self.edges)} "
+                f"pairs, {len(set(self.edges))} different, of which {bad[:3]} are none."
+            )
+
+    @property
+    def k(self):
+        return self.labels
+
+    @property
+    def size(self):
+        return len(self.edges)
+
+    def matrix(self, s):
+        i, j = np.array(self.edges).T
+        upper = jnp.zeros((self.labels, self.labels), s.dtype).at[i, j].set(s)
+        return upper + upper.T
+
+    def form(self, s, y):
+        i, j = np.array(self.edges).T
+        return jnp.vdot(s, y[i] * y[j])
 
 
 class Factored(AbstractInteraction):

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Symmetric
+from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
 from partita.measures import ConditionalBernoulli, Mixture, PlackettLuce, ProductBernoulli, Sequential, Uniform
@@ -39,6 +39,7 @@ COUPLINGS = {
     "birkhoff": Bilinear(Birkhoff(4)),
     "ising": LinearQuadratic(Symmetric(4), shared=False),
     "ising-shared": LinearQuadratic(Symmetric(4), shared=True),
+    "ising-sparse": LinearQuadratic(Sparse(4, [(0, 1), (3, 1)]), shared=False),
     "ising-low-rank": LinearQuadratic(Factored(4, 2, key=_key), shared=False),
     "ising-concave": LinearQuadratic(Factored(4, concave=True, key=_key), shared=True),
     "ising-subsets": LinearQuadratic(Symmetric(5), shared=False, space=KSubsets(5, 2)),

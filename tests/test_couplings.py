@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cases import COUPLINGS, FEATURES
 
-from partita.couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, Neural, Symmetric
+from partita.couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import MLP, Paired
@@ -251,3 +251,9 @@ def test_the_score_on_the_hull_is_the_score_at_its_vertices(name, key):
     theta = jax.random.normal(key, coupling.theta_shape)
     for y in coupling.space.sample(5, key=key):
         np.testing.assert_allclose(coupling.relaxed(theta, coupling.polytope.encode(y)), coupling(theta, y), rtol=1e-5)
+
+
+@pytest.mark.parametrize("edges", [[], [(0, 0)], [(0, 4)], [(0, 1), (1, 0)]], ids=["none", "loop", "outside", "twice"])
+def test_edges_that_are_no_pairs_of_labels_are_refused(edges):
+    with pytest.raises(ValueError, match=r"different pairs of different labels among 0..3"):
+        Sparse(4, edges)
