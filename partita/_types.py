@@ -23,6 +23,7 @@ class Batch(eqx.Module):
     index: Int[Array, " n"] | None = None
     weight: Float[Array, " n"] | None = None
     reference: PyTree = None
+    target: PyTree = None
 
 
 class Row(eqx.Module):

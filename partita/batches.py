@@ -19,7 +19,7 @@ from .model import EBM
 from .partition import table_of
 from .spaces import AbstractSpace, KSubsets, Permutations, Simplex
 
-__all__ = ["AbstractSource", "Chunk", "Rows", "Stream", "batch"]
+__all__ = ["AbstractSource", "Chunk", "Preferences", "Rows", "Scores", "Stream", "batch"]
 
 
 class Chunk(NamedTuple):
@@ -71,18 +71,21 @@ class Rows(AbstractSource):
         check_reference(model, self.reference, n)
         _check_batch_size(self.batch_size, n, x)
         check_model(model, x.shape[1:])
-        return _RowsReader(x, y, weight, self.reference, self.batch_size, key)
+        # Sparse features stay on the host, apart from the arrays of the batch.
+        features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
+        data = Batch(features, jnp.asarray(y), jnp.arange(n), weight, self.reference, self.target(model.space, y))
+        return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
+
+    def target(self, space: AbstractSpace, y: np.ndarray) -> PyTree:
+        """What the rows bring besides y, checked: nothing."""
 
 
 class _RowsReader(AbstractReader):
-    def __init__(self, x, y, weight, reference, batch_size, key):
-        self.n, self.batch_size = y.shape[0], batch_size
+    def __init__(self, data: Batch, sparse: Any, batch_size: Any, key: Key):
+        self.data, self.sparse = data, sparse
+        self.n, self.batch_size = data.y.shape[0], batch_size
         self.seed = np.asarray(jax.random.key_data(key)).ravel()
         self.epoch, self.order = -1, np.arange(self.n)
-        # What is dense goes to the device once; sparse features stay on the host.
-        self.sparse = x if scipy.sparse.issparse(x) else None
-        features = jnp.zeros((self.n, 0)) if self.sparse is not None else jnp.asarray(x)
-        self.data = Batch(features, jnp.asarray(y), jnp.arange(self.n), weight, reference)
 
     def read(self, start, steps, size):
         if self.batch_size is None:
@@ -101,6 +104,38 @@ class _RowsReader(AbstractReader):
         if epoch != self.epoch:
             self.epoch, self.order = epoch, np.random.default_rng([*self.seed, epoch]).permutation(self.n)
         return self.order[turn * self.batch_size : (turn + 1) * self.batch_size]
+
+
+class Preferences(Rows):
+    """Pairs of outputs: given x, the first is preferred to the second."""
+
+    def __init__(self, x: Any, preferred: Any, rejected: Any, **options: Any):
+        super().__init__(x, preferred, **options)
+        self.rejected = rejected
+
+    def target(self, space, y):
+        rejected = check_outputs(space, self.rejected, y.shape[0])
+        same = (rejected == y).reshape(y.shape[0], -1).all(axis=1)
+        if same.any():
+            raise ValueError(
+                f"{int(same.sum())} of {y.shape[0]} pairs hold the same output twice, the first is row "
+                f"{int(np.argmax(same))}: {y[np.argmax(same)].tolist()}. Such a pair says nothing; leave it out."
+            )
+        return jnp.asarray(rejected)
+
+
+class Scores(Rows):
+    """Outputs with a score t each: how good y is for x."""
+
+    def __init__(self, x: Any, y: Any, scores: Any, **options: Any):
+        super().__init__(x, y, **options)
+        self.scores = scores
+
+    def target(self, space, y):
+        scores = np.asarray(self.scores, float)
+        if scores.shape != y.shape[:1] or not np.isfinite(scores).all():
+            raise ValueError(f"scores must be {y.shape[0]} finite numbers, one per row; got shape {scores.shape}.")
+        return jnp.asarray(scores, float)
 
 
 class Stream(AbstractSource):

@@ -1,7 +1,23 @@
 """Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
 
 from .base import AbstractObjective
+from .contrastive import NCE, PseudoLikelihood, RatioMatching
 from .likelihood import ExactMLE
-from .min_min import MinMin, Neighboring
+from .min_max import Generator, MinMax
+from .min_min import MinMin
+from .proposals import Neighboring
+from .supervision import Preferences, Scores
 
-__all__ = ["AbstractObjective", "ExactMLE", "MinMin", "Neighboring"]
+__all__ = [
+    "NCE",
+    "AbstractObjective",
+    "ExactMLE",
+    "Generator",
+    "MinMax",
+    "MinMin",
+    "Neighboring",
+    "Preferences",
+    "PseudoLikelihood",
+    "RatioMatching",
+    "Scores",
+]

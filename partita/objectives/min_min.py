@@ -6,29 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Batch, Draws, Float, Key, Row, Scalar
-from ..measures import AbstractMeasure, defended
+from .._types import Array, Draws, Float, Row, Scalar
+from ..measures import AbstractMeasure
 from ..model import EBM
 from ..samplers import effective
-from ..surrogates import Amortized, surrogate
+from ..surrogates import Amortized
 from .base import AbstractObjective, mean, score
-
-
-class Neighboring(eqx.Module):
-    """Draw y' from the neighbor of p that the model's surrogate builds for each x.
-
-    A share `defense` of the draws comes from q all the same, so that no weight q/r exceeds 1 / defense.
-    """
-
-    defense: float = eqx.field(static=True, default=0.05)
-
-    def __check_init__(self):
-        if not 0 <= self.defense < 1:
-            raise ValueError(f"defense is the share of draws from q, at least 0 and below 1; got {self.defense}.")
-
-    def measure(self, row: Row) -> AbstractMeasure:
-        """r for one row, without gradient."""
-        return jax.lax.stop_gradient(defended(row.near.r, row.q, self.defense))
+from .proposals import Neighboring, Proposal, check_proposal
 
 
 class MinMin(AbstractObjective):
@@ -58,14 +42,14 @@ class MinMin(AbstractObjective):
             )
 
     def check(self, model):
-        if isinstance(self.proposal, Neighboring) and model.surrogate is None:
-            surrogate(model.g.coupling, model.q, model.f)
-        if isinstance(self.proposal, AbstractMeasure) and self.proposal.space != model.space:
-            raise ValueError(f"The proposal is a measure on {self.proposal.space}, but the model is on {model.space}.")
+        check_proposal(self.proposal, model)
 
     def loss(self, model, state, batch, *, key):
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
-        draws = self._draw(model, rows, batch, key)
+        if self.draws == "shared" and batch.reference is not None:
+            raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
+        r = Proposal.of(self.proposal, model, rows, batch)
+        draws = r.draw(self.num_samples, model, rows, shared=self.draws == "shared", key=key)
         of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, None if draws.shared else 0))
         losses, (mass, scale) = of_row(rows, batch.y, draws)
         info = {"mass": mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
@@ -75,30 +59,6 @@ class MinMin(AbstractObjective):
             # Only its gradient counts, and only for the surrogate.
             loss, info["proposal"] = loss + fit - jax.lax.stop_gradient(fit), fit
         return loss, (state, info)
-
-    def _draw(self, model: EBM, rows: Row, batch: Batch, key: Key) -> Draws:
-        shared = self.draws == "shared"
-        if shared and batch.reference is not None:
-            raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
-        if isinstance(self.proposal, Neighboring):
-            r, one_for_all = jax.vmap(self.proposal.measure)(rows), False
-        elif self.proposal is None:
-            r, one_for_all = (model.q, True) if batch.reference is None else (batch.reference, False)
-        else:
-            r, one_for_all = self.proposal, True
-        if one_for_all and not shared:
-            # Each row still gets draws of its own, in one call.
-            n = batch.x.shape[0]
-            y = r.sample(n * self.num_samples, key=key).reshape(n, self.num_samples, *model.space.shape)
-        else:
-            y = r.sample(self.num_samples, key=key)
-        if self.proposal is None:
-            return Draws(y, jnp.zeros(y.shape[: y.ndim - len(model.space.shape)]), shared)
-        log_prob = jax.vmap(lambda measure, y: measure.log_prob(y), in_axes=(None, 0))
-        if shared:
-            return Draws(y, log_prob(model.q, y) - log_prob(r, y), shared)
-        of_r = jax.vmap(log_prob, in_axes=(None if one_for_all else 0, 0))(r, y)
-        return Draws(y, jax.lax.stop_gradient(jax.vmap(log_prob)(rows.q, y) - of_r), shared)
 
 
 def _terms(model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:

@@ -1,0 +1,118 @@
+"""The min-max form of maximum likelihood: a generator p(y|x) in place of the log-partition."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from .._types import Array, Float, PyTree, Scalar
+from ..divergences import KL
+from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
+from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
+from .base import AbstractObjective, mean
+
+
+class Generator(eqx.Module):
+    """p(y|x) from one number per label, the output of `body` (any network from x to k numbers).
+
+    Independent labels for sets, conditional Bernoulli for sets of m labels, Plackett-Luce for rankings.
+    """
+
+    outputs: AbstractSpace
+    body: PyTree
+
+    def __check_init__(self):
+        if not isinstance(self.outputs, Hypercube | KSubsets | Permutations):
+            raise ValueError(
+                f"A generator represents label sets, sets of m labels and rankings; got {self.outputs}. For classes "
+                "use KSubsets(k, 1)."
+            )
+
+    def __call__(self, x: Float[Array, " *features"]) -> AbstractMeasure:
+        scores = self.body(x)
+        if isinstance(self.outputs, Hypercube):
+            return ProductBernoulli(scores)
+        if isinstance(self.outputs, KSubsets):
+            return ConditionalBernoulli(scores, self.outputs.m)
+        return PlackettLuce(scores)
+
+
+class Playing(NamedTuple):
+    """The generator as trained so far, and its optimizer's state."""
+
+    generator: Generator
+    moments: PyTree
+
+
+class MinMax(AbstractObjective):
+    """min over g, max over p of E_{y' ~ p} g(x, y') - KL(p, q) - g(x, y): the likelihood where p can become p_g.
+
+    The generator takes one step of its own, by `optimizer` and `learning_rate`, for each step of g. Its gradient is the
+    score function's, less the mean reward of the row's other draws. KL is exact for independent labels and by the same
+    draws otherwise. The paper gives both players optimistic Adam: `Solver(..., optimizer=optax.optimistic_adam_v2)`.
+    A generator at ten times the rate of g follows it; at the same rate both may go round in circles. The trained
+    generator is in the state, `Playing`; tau is not trained.
+    """
+
+    generator: Generator
+    num_samples: int = eqx.field(static=True, default=16)
+    learning_rate: Float[Array, ""] = eqx.field(default=1e-2, converter=lambda rate: jnp.asarray(rate, float))
+    optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True, default=optax.optimistic_adam_v2)
+
+    def __check_init__(self):
+        if not isinstance(self.num_samples, int) or self.num_samples < 2:
+            raise ValueError(
+                f"MinMax needs num_samples >= 2 draws per row, each the baseline of the others; got {self.num_samples}."
+            )
+
+    def init(self, model, *, key):
+        return Playing(self.generator, self._optimizer().init(eqx.filter(self.generator, eqx.is_inexact_array)))
+
+    def check(self, model):
+        if self.generator.outputs != model.space:
+            raise ValueError(f"The generator is for {self.generator.outputs}, but the model is on {model.space}.")
+        if not isinstance(model.f, KL):
+            raise ValueError(f"MinMax is maximum likelihood: it needs f = KL, but f is {type(model.f).__name__}.")
+
+    def loss(self, model, state, batch, *, key):
+        learned, fixed = eqx.partition(state.generator, eqx.is_inexact_array)
+        rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
+        draws = jax.vmap(state.generator)(batch.x).sample(self.num_samples, key=key)
+        scores = jax.vmap(jax.vmap(model.g.coupling, in_axes=(None, 0)))(rows.theta, draws)
+        rewards = jax.lax.stop_gradient(scores)
+
+        def generate(learned):
+            """What the generator minimizes: its gradient is that of KL(p, q) - E_p g."""
+            generator = eqx.combine(learned, fixed)
+            found = jax.vmap(lambda x, q, y, g: _play(generator(x), q, y, g))(batch.x, rows.q, draws, rewards)
+            return mean(found[0], batch), found[1]
+
+        slope, kl = eqx.filter_grad(generate, has_aux=True)(learned)
+        update, moments = self._optimizer().update(slope, state.moments, learned)
+        generator = eqx.combine(eqx.apply_updates(learned, update), fixed)
+        kl = jax.lax.stop_gradient(mean(kl, batch))
+        observed = jax.vmap(model.g.coupling)(rows.theta, batch.y)
+        loss = mean(scores.mean(axis=1) - observed, batch) - kl
+        return loss, (Playing(generator, moments), {"kl": kl})
+
+    def _optimizer(self):
+        return self.optimizer(self.learning_rate)
+
+
+def _play(p: AbstractMeasure, q: AbstractMeasure, y: Array, g: Float[Array, " draws"]) -> tuple[Scalar, Scalar]:
+    """(the generator's loss for one row, KL(p, q))."""
+    log_p = jax.vmap(p.log_prob)(y)
+    if isinstance(p, ProductBernoulli) and isinstance(q, Uniform | ProductBernoulli):
+        logits = q.logits if isinstance(q, ProductBernoulli) else jnp.zeros_like(p.logits)
+        on = jax.nn.sigmoid(p.logits)
+        each = on * (p.logits - logits) + jax.nn.softplus(logits) - jax.nn.softplus(p.logits)
+        reward, kl, exact = g, jnp.sum(each), jnp.sum(each)
+    else:
+        log_ratio = jax.lax.stop_gradient(log_p) - jax.vmap(q.log_prob)(y)
+        reward, kl, exact = g - log_ratio, log_ratio.mean(), 0.0
+    # The mean of the other draws is independent of this one: what it subtracts has mean zero.
+    baseline = (jnp.sum(reward) - reward) / (reward.size - 1)
+    return exact - jnp.mean((reward - baseline) * log_p), kl
