@@ -33,7 +33,7 @@ from .measures import (
 )
 from .model import EBM
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
-from .spaces import AbstractSpace, TooLargeError
+from .spaces import AbstractSpace, Permutations, TooLargeError
 
 __all__ = [
     "AbstractMethod",
@@ -41,6 +41,7 @@ __all__ = [
     "Enumeration",
     "SubsetDP",
     "Unary",
+    "before",
     "log_partition",
     "log_prob",
     "marginals",
@@ -113,7 +114,10 @@ class Unary(AbstractMethod):
 
 
 class ElementarySymmetric(AbstractMethod):
-    """Sets of m labels scored by <theta, y>: the m-th elementary symmetric polynomial of exp(theta), in k m steps."""
+    """Sets of m labels scored by <theta, y>: the m-th elementary symmetric polynomial of exp(theta), in k m steps.
+
+    A conditional Bernoulli q adds its logits to theta.
+    """
 
     polytope: Hypersimplex
 
@@ -122,16 +126,18 @@ class ElementarySymmetric(AbstractMethod):
         return self.polytope.space
 
     def softmax(self, theta, q, tilt):
-        return self._measure(theta + tilt).log_sums()[-1, -1] - q.space.log_size
+        constant = q.log_sums()[-1, -1] if isinstance(q, ConditionalBernoulli) else q.space.log_size
+        return self._measure(theta + tilt, q).log_sums()[-1, -1] - constant
 
     def sample(self, theta, q, num, *, key):
-        return self._measure(theta).sample(num, key=key)
+        return self._measure(theta, q).sample(num, key=key)
 
     def mode(self, theta, q):
-        return self.polytope.argmax(theta)
+        return self.polytope.argmax(self._measure(theta, q).logits)
 
-    def _measure(self, theta):
-        return ConditionalBernoulli(theta, self.polytope.m)
+    def _measure(self, theta, q):
+        logits = theta + q.logits if isinstance(q, ConditionalBernoulli) else theta
+        return ConditionalBernoulli(logits, self.polytope.m)
 
 
 class SubsetDP(AbstractMethod):
@@ -161,12 +167,27 @@ class SubsetDP(AbstractMethod):
         sums = jnp.concatenate(self._layers(scores, q, jnp.max))
         return self._unwind(scores, q, sums, jnp.zeros_like(scores))
 
-    def _layers(self, scores, q, reduce):
+    def before(self, theta, q):
+        scores = self.polytope.matrix(theta)
+        k = scores.shape[0]
+        tables = _subsets(k)
+        still = [jnp.zeros(label.shape, scores.dtype) for _, _, label in tables]
+        # The probability that label j completes the set S is the derivative in a term added to that step.
+        steps = jax.grad(lambda added: self._layers(scores, q, jax.nn.logsumexp, added)[-1][0])(still)
+        found = jnp.zeros((k, k), scores.dtype)
+        for (_, _, label), step in zip(tables, steps, strict=True):
+            by_label = jnp.zeros((len(label), k), scores.dtype).at[np.arange(len(label))[:, None], label].set(step)
+            placed = jnp.zeros_like(by_label).at[np.arange(len(label))[:, None], label].set(1)
+            found = found + by_label.T @ (1 - placed)
+        return found
+
+    def _layers(self, scores, q, reduce, added=None):
         """a(S) for the sets of 0, 1, ..., k labels, each layer in increasing order of the bit mask of S."""
         layers = [jnp.zeros(1, scores.dtype)]
         for p, (masks, before, label) in enumerate(_subsets(scores.shape[0])):
             choice = self._log_choice(q, masks)[before, label]
-            layers.append(reduce(layers[-1][before] + scores[:, p][label] + choice, axis=-1))
+            terms = layers[-1][before] + scores[:, p][label] + choice
+            layers.append(reduce(terms if added is None else terms + added[p], axis=-1))
         return layers
 
     def _log_choice(self, q, masks):
@@ -278,6 +299,20 @@ class Enumeration(AbstractMethod):
         values, indices = jax.lax.map(best, jnp.arange(self._num_chunks))
         return self.space.element(indices[jnp.argmax(values)])
 
+    def before(self, theta, q):
+        log_p = self._log_p(theta, q)
+        tilt = self.no_tilt(theta)
+        total = jax.nn.logsumexp(self._map(lambda log_q, g: jax.nn.logsumexp(log_p(log_q, g)), theta, q, tilt))
+
+        def add(found, c):
+            i, log_q, g = self._chunk(c, theta, q, tilt)
+            y = jax.vmap(self.space.element)(jnp.minimum(i, self.space.size - 1))
+            p = jnp.exp(log_p(log_q, g) - total)
+            return found + jnp.einsum("i,iab->ab", p, (y[:, :, None] < y[:, None, :]).astype(p.dtype)), None
+
+        k = self.space.shape[0]
+        return jax.lax.scan(add, jnp.zeros((k, k), theta.dtype), jnp.arange(self._num_chunks))[0]
+
     @property
     def _num_chunks(self):
         return -(-self.space.size // CHUNK)
@@ -333,7 +368,7 @@ class Enumeration(AbstractMethod):
 # (polytope of a bilinear coupling, reference measures) -> method, for KL. Everything else is enumerated.
 _BILINEAR: tuple[tuple[Any, tuple[type, ...], Callable[[Any], AbstractMethod]], ...] = (
     (Cube, (Uniform, ProductBernoulli), Unary),
-    (Hypersimplex, (Uniform,), ElementarySymmetric),
+    (Hypersimplex, (Uniform, ConditionalBernoulli), ElementarySymmetric),
     ((Permutahedron, Birkhoff), (AbstractSequentialMeasure,), SubsetDP),
 )
 
@@ -366,6 +401,14 @@ def softmax(model: EBM, row: Row) -> Scalar:
 def marginals(model: EBM, row: Row) -> Float[Array, " *stat"]:
     """E_p[indicators(y)]: label probabilities for sets, the matrix P[label j has rank p] for rankings."""
     return method(model, row.q).marginals(row.theta, row.q)
+
+
+def before(model: EBM, row: Row) -> Float[Array, "k k"]:
+    """Of rankings: entry (a, b) is P(label a is ranked before label b)."""
+    serving = method(model, row.q)
+    if not isinstance(serving, SubsetDP | Enumeration) or not isinstance(model.space, Permutations):
+        raise ValueError(f"Which label comes before which is asked of rankings, not of {model.space}.")
+    return serving.before(row.theta, row.q)
 
 
 def log_prob(model: EBM, row: Row, y: Int[Array, " *y"]) -> Scalar:

@@ -21,10 +21,12 @@ __all__ = [
     "Sequential",
     "Uniform",
     "defended",
+    "restricted",
     "with_reference",
 ]
 
 NOTHING = -1e30
+HELD = 1e3
 
 
 class AbstractMeasure(eqx.Module):
@@ -241,6 +243,30 @@ class Mixture(AbstractMeasure):
 def defended(r: AbstractMeasure, q: AbstractMeasure, share: float) -> AbstractMeasure:
     """r with a share of q, which bounds the weights q/r by 1 / share; r itself where the share is 0."""
     return Mixture(r, q, share) if share else r
+
+
+def restricted(q: AbstractMeasure, known: Int[Array, " k"]) -> tuple[AbstractMeasure, Scalar]:
+    """(q given that some labels are known, log q of that). `known` has -1 where nothing is, else the label's y_j.
+
+    It holds labels in place by scores of +-1000: as long as scores differ by less, nothing else has a probability.
+    """
+    free = known < 0
+    if isinstance(q, Uniform | ProductBernoulli) and isinstance(q.space, Hypercube):
+        logits = q.logits if isinstance(q, ProductBernoulli) else jnp.zeros(known.shape)
+        log_q = jnp.where(free, 0, -jax.nn.softplus(jnp.where(known == 1, -logits, logits)))
+        return ProductBernoulli(jnp.where(free, logits, jnp.where(known == 1, HELD, -HELD))), log_q.sum()
+    if isinstance(q, Uniform) and isinstance(q.space, KSubsets):
+        held = ConditionalBernoulli(jnp.where(free, 0.0, jnp.where(known == 1, HELD, -HELD)), q.space.m)
+        # HELD for each label that is on is all that a set which agrees with `known` has.
+        return held, held.log_sums()[-1, -1] - HELD * jnp.sum(known == 1) - q.space.log_size
+    if isinstance(q, Uniform) and isinstance(q.space, Permutations):
+        ranks = jnp.arange(q.space.k)
+        scores = jnp.where(free[:, None], 0.0, jnp.where(known[:, None] == ranks, HELD, -HELD))
+        return Sequential(scores), jax.lax.lgamma(1.0 + free.sum()) - q.space.log_size
+    raise ValueError(
+        f"Labels can be held known under a uniform q on sets or rankings, or independent labels; not under a "
+        f"{type(q).__name__} on {q.space}. Filter draws of `inference.sample` instead."
+    )
 
 
 def with_reference(u: Float[Array, " k"], q: AbstractMeasure) -> tuple[Float[Array, " k"], Scalar]:
