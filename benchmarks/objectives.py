@@ -1,0 +1,130 @@
+"""Every objective on one set of each kind, the same budget: emotions (pairwise label sets), vehicle (rankings).
+
+    python -m benchmarks.objectives [--steps 1000] [--out out/bench]
+
+MLP h of width 128, batches of 64, Adam (min-max: optimistic Adam), cosine decay, 20 % test; the learning rate is the
+same for all but min-max's generator, which takes ten times as much. "log p" is the held-out joint log-likelihood with
+the exact normalizer, for all of them: what an objective that does not learn probabilities is worth as one. The answer
+is the mode (for Fenchel-Young losses the rounded argmax of their own oracle). Preferences and scores see each y beside
+a random output, ten times over. Seconds include compilation.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from rich.progress import track
+
+import partita as pt
+from benchmarks.data import data_dir, multilabel, ranking
+from benchmarks.report import cosine, non_finite, show
+from benchmarks.timing import write
+
+RATE = 3e-3
+NEGATIVES = 10
+
+
+def problems() -> dict[str, tuple[tuple, pt.couplings.AbstractCoupling]]:
+    """Data and coupling by name."""
+    pairwise = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(6), shared=False)
+    bilinear = pt.couplings.Bilinear(pt.polytopes.Permutahedron(4))
+    return {
+        "emotions": (multilabel(data_dir(), "emotions"), pairwise),
+        "vehicle": (ranking(data_dir(), "vehicle", 0), bilinear),
+    }
+
+
+def objectives(space: pt.spaces.AbstractSpace, features: int) -> dict[str, Any]:
+    """All that apply to a space, by name."""
+    generator = pt.objectives.Generator(space, pt.networks.MLP(features, space.shape, key=jax.random.key(2)))
+    kernels = pt.kernels
+    found = {
+        "exact MLE": pt.objectives.ExactMLE(),
+        "min-min, Algorithm 1": pt.objectives.MinMin(16, proposal=None),
+        "min-min, engine": pt.objectives.MinMin(16),
+        "min-max": pt.objectives.MinMax(generator, 16, learning_rate=10 * RATE),
+        "MCMC, uniform Metropolis": pt.objectives.MCMC(),
+        "contrastive divergence": pt.objectives.MCMC(kernels.Metropolis("local"), start="data"),
+        "NCE, uniform noise": pt.objectives.NCE(16),
+        "NCE, noise near p": pt.objectives.NCE(16, pt.objectives.Neighboring()),
+        "Fenchel-Young, squared norm": pt.objectives.GeneralizedFenchelYoung(),
+        "perceptron": pt.objectives.Perceptron(),
+        "preferences": pt.objectives.Preferences(),
+        "scores, logistic": pt.objectives.Scores("logistic"),
+    }
+    if isinstance(space, pt.spaces.Hypercube):
+        found |= {
+            "pseudo-likelihood": pt.objectives.PseudoLikelihood(),
+            "ratio matching": pt.objectives.RatioMatching(),
+        }
+    return found
+
+
+def source(objective: Any, space: pt.spaces.AbstractSpace, x: np.ndarray, y: np.ndarray) -> pt.batches.Rows:
+    """The rows as the objective wants them."""
+    if not isinstance(objective, pt.objectives.Preferences | pt.objectives.Scores):
+        return pt.batches.Rows(x, y, batch_size=64)
+    x, y = np.repeat(x, NEGATIVES, axis=0), np.repeat(y, NEGATIVES, axis=0)
+    other = np.asarray(space.sample(len(y), key=jax.random.key(3)))
+    different = (other != y).any(axis=1)
+    x, y, other = x[different], y[different], other[different]
+    if isinstance(objective, pt.objectives.Preferences):
+        return pt.batches.Preferences(x, y, other, batch_size=64)
+    t = np.repeat([1.0, 0.0], len(y))
+    return pt.batches.Scores(np.tile(x, (2, 1)), np.concatenate([y, other]), t, batch_size=64)
+
+
+def run(objective: Any, data: tuple, coupling: pt.couplings.AbstractCoupling, steps: int) -> dict:
+    """Train, and judge on the test rows."""
+    x, y, x_test, y_test = data
+    h_key, tau_key = jax.random.split(jax.random.key(0))
+    g = pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling)
+    start = pt.EBM(g, pt.partition.Network(pt.networks.MLP(x.shape[1], (), key=tau_key)))
+    optimizer = optax.optimistic_adam_v2 if isinstance(objective, pt.objectives.MinMax) else optax.adam
+    solver = pt.Solver(objective, learning_rate=RATE, penalty=1e-3, optimizer=optimizer, schedule=cosine(steps))
+    began = time.perf_counter()
+    solution = pt.fit(solver, start, source(objective, start.space, x, y), steps=steps, key=jax.random.key(1))
+    seconds = time.perf_counter() - began
+    answer = np.asarray(decoder(objective)(solution.model, x_test))
+    return {
+        "log p": float(pt.inference.log_prob(solution.model, x_test, y_test).mean()),
+        **scores(y_test, answer),
+        "seconds": seconds,
+        "non-finite": non_finite(solution) + (solution.result is not pt.solver.RESULTS.completed),
+    }
+
+
+def decoder(objective: Any) -> Callable[[pt.EBM, np.ndarray], Any]:
+    """How a model trained with it answers."""
+    if isinstance(objective, pt.objectives.GeneralizedFenchelYoung | pt.objectives.Perceptron):
+        return lambda model, x: pt.inference.relaxed_mode(model, x, objective.regularizer)
+    return pt.inference.mode
+
+
+def scores(y: np.ndarray, answer: np.ndarray) -> dict[str, float]:
+    """Micro-F1 and subset accuracy of sets; Kendall's tau and exact hits of rankings."""
+    first = pt.metrics.micro_f1 if y.max() == 1 else pt.metrics.kendall
+    return {"F1 / Kendall": 100 * first(y, answer), "all right": 100 * float((y == answer).all(axis=1).mean())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=Path("out/bench"))
+    options = parser.parse_args()
+    for name, (data, coupling) in problems().items():
+        rows = []
+        for title, objective in track(objectives(coupling.space, data[0].shape[1]).items(), name):
+            row = {"set": name, "objective": title, **run(objective, data, coupling, options.steps)}
+            write(options.out / "objectives.jsonl", row)
+            rows.append(row)
+        show(f"{name}, {options.steps} steps, rate {RATE:g}", rows)
+
+
+if __name__ == "__main__":
+    main()
