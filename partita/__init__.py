@@ -10,11 +10,13 @@ __version__ = "0.1.0"
 _MODULES = (
     "batches",
     "couplings",
+    "decisions",
     "divergences",
     "energy",
     "exact",
     "inference",
     "measures",
+    "metrics",
     "model",
     "networks",
     "objectives",

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Key, Row, Scalar
+from ._types import Array, Float, Int, Key, Row, Scalar
 from .divergences import KL
 from .measures import defended
 from .model import EBM
@@ -74,10 +74,14 @@ class ImportanceSampling(AbstractEstimator):
 
     def draw(self, model: EBM, row: Row, *, key: Key) -> Weighted:
         """The draws, weighted."""
+        return self.outputs(model, row, key=key)[1]
+
+    def outputs(self, model: EBM, row: Row, *, key: Key) -> tuple[Int[Array, " draws *y"], Weighted]:
+        """The draws themselves, and as the model sees them."""
         r = row.q if row.near is None else defended(row.near.r, row.q, self.defense)
         y = r.sample(self.num, key=key)
         log_weight = jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
-        return Weighted(jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y), log_weight)
+        return y, Weighted(jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y), log_weight)
 
 
 class AnnealedImportanceSampling(AbstractEstimator):

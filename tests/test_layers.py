@@ -29,11 +29,13 @@ ORDER = [
     "batches",
     "solver",
     "inference",
+    "decisions",
+    "metrics",
     "progress",
     "demo",
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.
-MATHEMATICS_AND_COMPUTATION = ORDER[: ORDER.index("inference") + 1]
+MATHEMATICS_AND_COMPUTATION = ORDER[: ORDER.index("decisions") + 1]
 PEOPLE_ONLY = {"rich", "sklearn", "pandas", "matplotlib", "pathlib", "typer"}
 
 
