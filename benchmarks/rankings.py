@@ -17,7 +17,7 @@ import numpy as np
 
 import partita as pt
 from benchmarks.data import RANKINGS, data_dir, ranking
-from benchmarks.report import kendall, show, train
+from benchmarks.report import show, train
 from benchmarks.timing import write
 
 POLYTOPES = {"Birkhoff": pt.polytopes.Birkhoff, "Permutahedron": pt.polytopes.Permutahedron}
@@ -50,7 +50,7 @@ def compare(name: str, polytope: str, split: int, steps: int) -> dict[str, float
         model = start(coupling, x.shape[1], residual)
         solution, seconds = train(model, objective, (x, y), name=told, steps=steps, seed=split, **RUN)
         model = solution.model
-        found[f"{what} kendall"] = kendall(y_test, pt.inference.mode(model, x_test))
+        found[f"{what} kendall"] = 100 * pt.metrics.kendall(y_test, pt.inference.mode(model, x_test))
         found[f"{what} log p"] = float(pt.inference.log_prob(model, x_test, y_test).mean())
         found[f"{what} s"] = seconds
         if what == "exact":

@@ -1,4 +1,4 @@
-"""What the benchmarks of learning share: one training run, an answer's score, tables on the screen."""
+"""What the benchmarks of learning share: one training run, tables on the screen."""
 
 import functools
 import time
@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 import partita as pt
-from partita import demo
 
 
 @functools.cache
@@ -41,11 +40,6 @@ def train(
         calls = [bar, *options.get("callbacks", ())]
         solution = pt.fit(solver, model, rows, steps=steps, key=key, callbacks=calls)
     return solution, time.perf_counter() - began
-
-
-def kendall(y: np.ndarray, answer: Any) -> float:
-    """100 times the mean Kendall tau, as the paper prints it."""
-    return 100 * demo.kendall(y, np.asarray(answer))
 
 
 def non_finite(solution: pt.solver.Solution) -> int:

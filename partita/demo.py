@@ -26,7 +26,7 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
-from . import exact, inference
+from . import exact, inference, metrics
 from .batches import Rows, batch
 from .couplings import Bilinear, LinearQuadratic, Symmetric
 from .energy import Energy
@@ -114,7 +114,7 @@ def ranking_problem(name: str, told: str, x: np.ndarray, classes: np.ndarray) ->
     }
     coupling = Bilinear(Permutahedron(y.shape[1]))
     energy = Energy(MLP(x.shape[1], coupling.theta_shape, width=64, key=jax.random.key(0)), coupling)
-    return Problem(name, told, x, y, energy, ("Kendall tau", kendall), baselines)
+    return Problem(name, told, x, y, energy, ("Kendall tau", metrics.kendall), baselines)
 
 
 def label_set_problem(name: str, told: str) -> Problem:
@@ -137,7 +137,7 @@ def label_set_problem(name: str, told: str) -> Problem:
     }
     shared = LinearQuadratic(Symmetric(LABELS), shared=True)
     energy = Energy(Linear(FEATURES, shared.theta_shape, key=jax.random.key(0)), shared)
-    return Problem(name, told, x, np.asarray(y), energy, ("subset accuracy", subset_accuracy), baselines)
+    return Problem(name, told, x, np.asarray(y), energy, ("subset accuracy", metrics.subset_accuracy), baselines)
 
 
 def solve(problem: Problem) -> list[Outcome]:
@@ -181,17 +181,6 @@ def train_model(name: str, g: Energy, objective: AbstractObjective, data: tuple,
     with ProgressBar(name.removeprefix("partita ")) as bar:
         options = {"steps": 3000, "measure": measure, "patience": 10, "callbacks": [bar]}
         return fit(solver, start, rows, key=fit_key, **options).model
-
-
-def kendall(y: np.ndarray, answer: np.ndarray) -> float:
-    """Mean over the rows of (concordant - discordant) / all pairs of labels."""
-    a, b = np.triu_indices(y.shape[1], 1)
-    return float(np.mean(np.sign(y[:, a] - y[:, b]) * np.sign(answer[:, a] - answer[:, b])))
-
-
-def subset_accuracy(y: np.ndarray, answer: np.ndarray) -> float:
-    """Share of rows whose whole set is right."""
-    return float(np.mean(np.all(y == answer, axis=1)))
 
 
 def independent_likelihood(estimator: Any, x: np.ndarray, y: np.ndarray) -> float:

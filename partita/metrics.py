@@ -45,7 +45,7 @@ def samples_f1(y: Any, answer: Any) -> float:
 
 def hamming_loss(y: Any, answer: Any) -> float:
     """Share of wrong labels. Lower is better."""
-    return float(sk.hamming_loss(*_sets(y, answer)))
+    return float(sk.hamming_loss(*_pair(y, answer, 2)))
 
 
 def subset_accuracy(y: Any, answer: Any) -> float:
@@ -56,17 +56,16 @@ def subset_accuracy(y: Any, answer: Any) -> float:
 
 def lrap(y: Any, scores: Any) -> float:
     """Label ranking average precision of scores or marginals. Higher is better."""
-    y, scores = _pair(y, scores)
-    return float(sk.label_ranking_average_precision_score(_sets(y, y)[0], scores))
+    return float(sk.label_ranking_average_precision_score(*_pair(y, scores, 1)))
 
 
 def precision_at(y: Any, scores: Any, num: int) -> float:
     """Share of the `num` labels with the largest scores that are on; of equal scores the first. Higher is better."""
-    y, scores = _pair(y, scores)
+    y, scores = _pair(y, scores, 1)
     if not 1 <= num <= y.shape[1]:
         raise ValueError(f"num must be between 1 and the number of labels, {y.shape[1]}; got {num}.")
     best = np.argsort(-scores, axis=1, kind="stable")[:, :num]
-    return float(np.take_along_axis(_sets(y, y)[0], best, axis=1).mean())
+    return float(np.take_along_axis(y, best, axis=1).mean())
 
 
 def kendall(y: Any, answer: Any) -> float:
@@ -101,7 +100,9 @@ def calibration_error(y: Any, marginals: Any, bins: int = 10) -> float:
 
     All labels of all rows are binned together, between quantiles of the marginals; equal ones share a bin.
     """
-    y, p = (values.ravel() for values in _pair(y, marginals))
+    y, p = (values.ravel() for values in _pair(y, marginals, 1))
+    if bins < 1 or p.min() < -1e-3 or p.max() > 1 + 1e-3:
+        raise ValueError(f"It takes a bin and marginals from 0 to 1; got {bins} bins and {p.min()} to {p.max()}.")
     edges = np.quantile(p, np.arange(1, bins) / bins)
     which = np.searchsorted(edges, p, side="right")
     return float(np.abs(np.bincount(which, y - p)).sum() / p.size)
@@ -123,7 +124,7 @@ SCORERS = {
 
 
 def _f1(y: Any, answer: Any, average: Any, of_empty: Any) -> float:
-    return float(sk.f1_score(*_sets(y, answer), average=average, zero_division=of_empty))
+    return float(sk.f1_score(*_pair(y, answer, 2), average=average, zero_division=of_empty))
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -132,23 +133,18 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.mean(np.sum(a * b, axis=1) / np.where(size > 0, size, 1)))
 
 
-def _pair(y: Any, answer: Any) -> tuple[np.ndarray, np.ndarray]:
+def _pair(y: Any, answer: Any, sets: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Both as numbers; the first `sets` of them must be 0/1."""
     y, answer = _filled(y), _filled(answer)
     if y.ndim != 2 or y.shape != answer.shape:
         raise ValueError(f"Truth and answer must have one shape (n, k); got {y.shape} and {answer.shape}.")
-    return y, answer
-
-
-def _sets(y: Any, answer: Any) -> tuple[np.ndarray, np.ndarray]:
-    y, answer = _pair(y, answer)
-    if not all(np.isin(values, (0, 1)).all() for values in (y, answer)):
+    if not all(np.isin(values, (0, 1)).all() for values in (y, answer)[:sets]):
         raise ValueError("Label sets are 0/1; got other values. Rankings have kendall, spearman and ndcg.")
-    return y.astype(int), answer.astype(int)
+    return y, answer
 
 
 def _filled(values: Any) -> np.ndarray:
     values = np.asarray(values, float)
     if not values.size or np.isnan(values).any():
-        what = "NaN" if values.size else f"shape {values.shape}"
-        raise ValueError(f"A metric needs at least one row and numbers only; got {what}.")
+        raise ValueError(f"A metric needs at least one row and no NaN; got {values} of shape {values.shape}.")
     return values

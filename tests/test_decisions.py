@@ -144,7 +144,7 @@ def peaked(space, rows, num, seed):
 
 
 def test_insertions_never_lose_to_borda_and_mostly_find_the_best():
-    """400 rows, 7 rankings of 6 labels each: Borda is best on 4 rows in 10, insertions on more than 95 in 100."""
+    """400 rows, 7 rankings of 6 labels each: Borda is best on 2 rows in 10, insertions on more than 95 in 100."""
     p = peaked(Permutations(6), 400, 7, seed=0)
     answers = [Kemeny()(p), Kemeny(max_exact=0)(p), Borda()(p)]
     assert [answer.exact for answer in answers] == [True, False, True]
@@ -152,7 +152,7 @@ def test_insertions_never_lose_to_borda_and_mostly_find_the_best():
     assert (best <= found + ROUNDING).all()
     assert (found <= start + ROUNDING).all()
     assert np.mean(found < best + ROUNDING) > 0.95
-    assert np.mean(start < best + ROUNDING) < 0.7
+    assert np.mean(start < best + ROUNDING) < 0.3
 
 
 def test_more_labels_than_the_program_reaches_are_ranked_by_insertion():
