@@ -9,6 +9,7 @@ BENCHMARKS = (
     "subset_dp",
     "steps",
     "log_partition",
+    "decisions",
     "proposals",
     "recovery",
     "ising",
