@@ -155,11 +155,16 @@ def test_insertions_never_lose_to_borda_and_mostly_find_the_best():
     assert np.mean(start < best + ROUNDING) < 0.3
 
 
-def test_more_labels_than_the_program_reaches_are_ranked_by_insertion():
-    p = peaked(Permutations(14), 3, 5, seed=1)
+def test_above_the_reach_of_the_program_no_insertion_gains():
+    """Every label of every answer, moved to every rank."""
+    p = peaked(Permutations(14), 80, 5, seed=1)
     answer = Kemeny()(p)
     assert not answer.exact
-    np.testing.assert_array_equal(np.sort(answer.y, axis=1), np.tile(np.arange(14), (3, 1)))
+    order = np.argsort(answer.y, axis=1)
+    moves = [(i, j) for i in range(14) for j in range(14)]
+    moved = [[np.insert(np.delete(row, i), j, row[i]) for i, j in moves] for row in order]
+    losses = expected(kendall_loss, p, np.argsort(moved, axis=-1))
+    np.testing.assert_allclose(losses.min(axis=1), expected(kendall_loss, p, answer.y[:, None])[:, 0], atol=ROUNDING)
 
 
 def test_preferences_are_the_shares_of_rankings_that_agree():
