@@ -6,7 +6,7 @@ chunks of fixed shapes, so that another number of rows does not recompile.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from . import exact, samplers
+from . import exact, oracles, samplers
 from ._types import Array, Float, Int, Key, PyTree
 from .batches import check_features, check_model, check_outputs, check_reference
 from .couplings import Bilinear
@@ -22,7 +22,9 @@ from .divergences import KL
 from .measures import Uniform
 from .model import EBM
 from .partition import Shifted, UnseenRowError, table_of
-from .polytopes import Birkhoff
+from .polytopes import AbstractPolytope, Birkhoff
+from .regularizers import AbstractRegularizer
+from .spaces import TooLargeError
 
 __all__ = [
     "Normalization",
@@ -32,6 +34,7 @@ __all__ = [
     "mode",
     "normalization",
     "recalibrate",
+    "relaxed_mode",
     "sample",
 ]
 
@@ -45,13 +48,45 @@ ESTIMATORS: dict[str, samplers.AbstractEstimator] = {
 Method = str | samplers.AbstractEstimator
 
 
-def mode(model: EBM, x: Any, *, reference: PyTree = None) -> Int[Array, " n *y"]:
-    """A most probable y for each x."""
-    polytope = model.g.coupling.polytope if isinstance(model.g.coupling, Bilinear) else None
-    if isinstance(polytope, Birkhoff) and isinstance(model.q, Uniform) and jax.default_backend() == "cpu":
-        theta = np.asarray(_over_rows(_logits, model, x, reference=reference))
-        return jnp.asarray(polytope.argmax_on_host(theta))
-    return _over_rows(_mode, model, x, reference=reference)
+def mode(
+    model: EBM,
+    x: Any,
+    *,
+    method: str | oracles.LocalSearch = "auto",
+    key: Key | None = None,
+    return_method: bool = False,
+    reference: PyTree = None,
+) -> Any:
+    """A most probable y for each x, and with `return_method` how it was found: "exact" or "local search".
+
+    method: "exact"; "search", or an `oracles.LocalSearch` with numbers of your choice, for a y that no single local
+    move makes more likely, which need not be a most probable one; "auto", exact where a method serves, and where none
+    does by search, given the `key` that it needs.
+    """
+    search = _check_search(method)
+    if method in ("auto", "exact"):
+        try:
+            y = _exact_modes(model, x, reference)
+            return (y, "exact") if return_method else y
+        except TooLargeError:
+            if method == "exact" or key is None:
+                raise
+    elif key is None:
+        raise ValueError(f"method={method!r} draws where to start: give a key, as in key=jax.random.key(0).")
+    keys = jax.random.split(key, np.shape(x)[0])
+    y = _over_rows(_Search(search), model, x, keys, reference=reference)
+    return (y, "local search") if return_method else y
+
+
+def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Array, " n *y"]:
+    """The y nearest to argmax over C of g(x, mu) - Omega(mu), for each x.
+
+    The prediction of models trained with `objectives.GeneralizedFenchelYoung`, with the same regularizer: the oracle of
+    the loss answers here too.
+    """
+    polytope = model.g.coupling.polytope
+    found = _over_rows(_Relaxed(regularizer), model, x)
+    return jnp.asarray(polytope.argmax_on_host(np.asarray(found))) if _on_host(polytope) else found
 
 
 def marginals(model: EBM, x: Any, *, reference: PyTree = None) -> Float[Array, " n *stat"]:
@@ -198,6 +233,18 @@ def _logits(model, x, reference):
     return model.g.h(x)
 
 
+def _exact_modes(model: EBM, x: Any, reference: PyTree) -> Int[Array, " n *y"]:
+    coupling = model.g.coupling
+    if isinstance(coupling, Bilinear) and isinstance(model.q, Uniform) and _on_host(coupling.polytope):
+        theta = np.asarray(_over_rows(_logits, model, x, reference=reference))
+        return jnp.asarray(coupling.polytope.argmax_on_host(theta))
+    return _over_rows(_mode, model, x, reference=reference)
+
+
+def _on_host(polytope: AbstractPolytope) -> TypeGuard[Birkhoff]:
+    return isinstance(polytope, Birkhoff) and jax.default_backend() == "cpu"
+
+
 def _mode(model, x, reference):
     return exact.mode(model, model.row(x, reference=reference))
 
@@ -216,6 +263,24 @@ def _learned_tau(model, x, reference, index):
 
 def _log_prob(model, x, reference, y, tau):
     return model.log_prob(model.row(x, reference=reference), y, tau)
+
+
+class _Search(eqx.Module):
+    search: oracles.LocalSearch
+
+    def __call__(self, model, x, reference, key):
+        return self.search(model, model.row(x, reference=reference), key=key)
+
+
+class _Relaxed(eqx.Module):
+    """The relaxed argmax, rounded unless that is left to the host."""
+
+    regularizer: AbstractRegularizer
+
+    def __call__(self, model, x, reference):
+        coupling = model.g.coupling
+        mu = oracles.oracle(coupling, self.regularizer)(coupling, model.g.h(x)).mu
+        return mu if _on_host(coupling.polytope) else oracles.rounded(coupling.polytope, mu)
 
 
 class _Estimate(eqx.Module):
@@ -310,3 +375,12 @@ def _check_method(model: EBM, method: Method, key: Any, return_error: bool) -> s
         if key is None:
             raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
     return estimator
+
+
+def _check_search(method: str | oracles.LocalSearch) -> oracles.LocalSearch:
+    """The search to use where one is needed."""
+    if isinstance(method, oracles.LocalSearch):
+        return method
+    if method not in ("auto", "exact", "search"):
+        raise ValueError(f"method must be 'auto', 'exact', 'search' or an oracles.LocalSearch; got {method!r}.")
+    return oracles.LocalSearch()

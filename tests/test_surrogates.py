@@ -85,7 +85,7 @@ def test_rankings_are_proposed_near_p_at_every_scale(polytope):
 def test_a_peaked_matrix_is_doubly_stochastic_all_the_same(scale):
     """Where the steps allowed do not balance: what is left is rounded away, so the bound holds."""
     theta = scale * jax.random.normal(jax.random.key(1), (8, 11, 11))
-    b = jax.jit(jax.vmap(Balanced(max_steps=1)._balance))(theta)
+    b = jax.jit(jax.vmap(Balanced(max_steps=1).balance))(theta)
     np.testing.assert_allclose(b.sum(1), 1, atol=1e-5)
     np.testing.assert_allclose(b.sum(2), 1, atol=1e-5)
     assert (b >= 0).all()

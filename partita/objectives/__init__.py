@@ -2,6 +2,7 @@
 
 from .base import AbstractObjective
 from .contrastive import NCE, PseudoLikelihood, RatioMatching
+from .fenchel_young import GeneralizedFenchelYoung, Perceptron
 from .likelihood import ExactMLE
 from .min_max import Generator, MinMax
 from .min_min import MinMin
@@ -12,10 +13,12 @@ __all__ = [
     "NCE",
     "AbstractObjective",
     "ExactMLE",
+    "GeneralizedFenchelYoung",
     "Generator",
     "MinMax",
     "MinMin",
     "Neighboring",
+    "Perceptron",
     "Preferences",
     "PseudoLikelihood",
     "RatioMatching",
