@@ -434,6 +434,6 @@ def _too_large(model: EBM, limit: str) -> TooLargeError:
     count = f"{size:,}" if size < 10**9 else f"about 10^{math.log10(size):.0f}"
     return TooLargeError(
         f"{model.space} has {count} outputs; for a {coupling} coupling under {f}, {limit}. "
-        "Train with objectives.MinMin, ask for log-partitions and log-probabilities with method='learned', for modes with "
-        "method='search'; marginals and samples need a smaller space or a Bilinear coupling."
+        "Train with objectives.MinMin, and ask for log-partitions and log-probabilities by method='learned', for modes "
+        "by method='search'; marginals and samples need a smaller space or a Bilinear coupling."
     )

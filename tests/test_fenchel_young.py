@@ -1,0 +1,177 @@
+"""Fenchel-Young objectives: zero where the argmax is the observed output, gradients by the envelope theorem, learning."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import COUPLINGS, FEATURES, model, references
+
+from partita import inference
+from partita._types import Batch
+from partita.couplings import Bilinear
+from partita.energy import Energy
+from partita.model import EBM
+from partita.networks import Linear
+from partita.objectives import GeneralizedFenchelYoung, Perceptron
+from partita.oracles import oracle
+from partita.partition import Network
+from partita.polytopes import Birkhoff, Cube, Permutahedron
+from partita.regularizers import Entropy, Nothing, SquaredNorm
+from partita.solver import Solver, fit
+
+KEY = jax.random.key(0)
+
+# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
+jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def of_logits(coupling):
+    """A model whose x is theta itself."""
+    return EBM(Energy(eqx.nn.Identity(), coupling), Network(lambda x: jnp.zeros(())))
+
+
+@jit
+def losses(objective, model, theta, y):
+    """The loss of each row alone."""
+
+    def one(theta, y):
+        return objective.loss(model, None, Batch(theta[None], y[None]), key=KEY)[0]
+
+    return jax.vmap(one)(theta, y)
+
+
+EXACT = {
+    "unary": (COUPLINGS["unary"], SquaredNorm(0.7)),
+    "subsets": (COUPLINGS["subsets"], SquaredNorm(2.0)),
+    "permutahedron": (COUPLINGS["permutahedron"], SquaredNorm(1.0)),
+    "birkhoff": (Bilinear(Birkhoff(3)), SquaredNorm(1.0)),
+    "classes-entropy": (COUPLINGS["classes"], Entropy(1.0)),
+    "unary-entropy": (COUPLINGS["unary"], Entropy(0.5)),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_losses_are_not_negative(name):
+    coupling, regularizer = EXACT[name]
+    theta = 3 * jax.random.normal(jax.random.key(1), (40, *coupling.theta_shape))
+    y = coupling.space.sample(40, key=jax.random.key(2))
+    found = losses(GeneralizedFenchelYoung(regularizer), of_logits(coupling), theta, y)
+    # Differences of float32 scores of up to 30.
+    assert (found >= -1e-5).all()
+    assert (found > 0.1).mean() > 0.5
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if "entropy" not in name])
+def test_the_loss_is_zero_where_the_observed_output_is_the_argmax_and_only_there(name):
+    """grad Omega(phi(y)) plus a direction in which phi(y) is the only best vertex; another y pays for it."""
+    coupling, regularizer = EXACT[name]
+    y = coupling.space.elements()
+    phi = jax.vmap(coupling.polytope.encode)(y)
+    theta = regularizer.strength * phi + 2 * (phi - phi.mean(0))
+    objective, ebm = GeneralizedFenchelYoung(regularizer), of_logits(coupling)
+    np.testing.assert_allclose(losses(objective, ebm, theta, y), 0, atol=1e-5)
+    assert (losses(objective, ebm, theta, jnp.roll(y, 1, axis=0)) > 0.1).all()
+
+
+@pytest.mark.parametrize("name", ["unary", "permutahedron", "birkhoff"])
+def test_the_perceptron_pays_what_the_best_output_is_better(name):
+    coupling, _ = EXACT[name]
+    theta = jnp.repeat(jax.random.normal(jax.random.key(3), (1, *coupling.theta_shape)), coupling.space.size, axis=0)
+    y = coupling.space.elements()
+    score = jax.vmap(coupling)(theta, y)
+    np.testing.assert_allclose(losses(Perceptron(), of_logits(coupling), theta, y), score.max() - score, atol=1e-5)
+
+
+GRADIENTS = {
+    "unary": SquaredNorm(1.0),
+    "permutahedron": SquaredNorm(0.5),
+    "birkhoff": Entropy(1.0),
+    "ising": Entropy(1.0),
+    "ising-concave": SquaredNorm(1.0),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_those_of_the_solved_loss(name):
+    """Central differences of the whole loss, argmax solved anew; steps of 0.02 in losses of order 1, in float32."""
+    ebm, objective = model(COUPLINGS[name]), GeneralizedFenchelYoung(GRADIENTS[name])
+    x = jax.random.normal(jax.random.key(4), (4, FEATURES))
+    batch = Batch(x, ebm.space.sample(4, key=jax.random.key(5)))
+    params, fixed = eqx.partition(ebm, ebm.trained())
+
+    @jit
+    def ask(params):
+        return jax.value_and_grad(lambda p: objective.loss(eqx.combine(p, fixed), None, batch, key=KEY)[0])(params)
+
+    _, gradient = ask(params)
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(6), len(leaves))
+    noise = [jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    size = jnp.sqrt(sum(jnp.sum(a**2) for a in noise))
+    direction = jax.tree.unflatten(structure, [a / size for a in noise])
+    ahead, behind = (ask(jax.tree.map(lambda p, d, h=h: p + h * d, params, direction))[0] for h in (0.02, -0.02))
+    slope = sum(jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True))
+    assert float(ahead - behind) / 0.04 == pytest.approx(float(slope), abs=2e-3)
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves((gradient.tau, gradient.surrogate)))
+    assert abs(float(slope)) > 0.01
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """64 rows whose labels follow x, the last one the exclusive or of two others."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, FEATURES))
+    y = (x @ rng.normal(size=(FEATURES, 4)) > 0).astype(int)
+    return x, y
+
+
+def accuracy(ebm, regularizer, data):
+    return float((np.asarray(inference.relaxed_mode(ebm, data[0], regularizer)) == data[1]).mean())
+
+
+FITS = {
+    "unary": GeneralizedFenchelYoung(),
+    "unary-perceptron": Perceptron(),
+    "ising": GeneralizedFenchelYoung(SquaredNorm(2.0)),
+    "ising-concave": GeneralizedFenchelYoung(),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_short_fit_learns_to_predict(name, sets):
+    coupling, objective = COUPLINGS[name.removesuffix("-perceptron")], FITS[name]
+    tau = Network(lambda x: jnp.zeros(()))
+    start = EBM(Energy(Linear(FEATURES, coupling.theta_shape, zero=False, key=KEY), coupling), tau)
+    solution = fit(Solver(objective, learning_rate=0.05), start, sets, steps=100, every=100, key=KEY)
+    assert accuracy(start, objective.regularizer, sets) < 0.75
+    assert accuracy(solution.model, objective.regularizer, sets) > 0.95
+    assert solution.history.loss[-1] < 0.3 * solution.history.loss[0]
+    assert (solution.history.steps["gap"] < 1e-2).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "regularizer"), [("ising", SquaredNorm(1.0)), ("permutahedron", SquaredNorm(1.0)), ("birkhoff", Nothing())]
+)
+def test_the_relaxed_mode_rounds_the_argmax_of_the_loss(name, regularizer):
+    ebm = model(COUPLINGS[name])
+    x = np.random.default_rng(1).normal(size=(20, FEATURES))
+    coupling = ebm.g.coupling
+    mu = jit(jax.vmap(lambda x: oracle(coupling, regularizer)(coupling, ebm.g.h(x)).mu))(jnp.asarray(x))
+    phi = jax.vmap(coupling.polytope.encode)(coupling.space.elements())
+    distance = jnp.sum((mu[:, None] - phi) ** 2, axis=range(2, mu.ndim + 1))
+    nearest = coupling.space.elements()[jnp.argmin(distance, axis=1)]
+    np.testing.assert_array_equal(inference.relaxed_mode(ebm, x, regularizer), nearest)
+
+
+def test_what_it_cannot_serve_is_refused_before_any_work():
+    with pytest.raises(ValueError, match=r"No oracle.*Permutahedron.*Entropy"):
+        GeneralizedFenchelYoung(Entropy(1.0)).check(of_logits(Bilinear(Permutahedron(4))))
+    with pytest.raises(ValueError, match=r"No oracle.*Permutahedron.*Entropy"):
+        inference.relaxed_mode(model(COUPLINGS["permutahedron"]), np.zeros((2, FEATURES)), Entropy(1.0))
+    weighed = model(COUPLINGS["unary"], q=references(Cube(4).space)[-1])
+    with pytest.raises(ValueError, match=r"Perceptron learns g without a reference.*ProductBernoulli.*MinMin"):
+        Perceptron().check(weighed)
+    Perceptron().check(model(COUPLINGS["unary"]))

@@ -1,0 +1,126 @@
+"""Modes by local search: local maxima always, and on small spaces nearly always the enumerated mode."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import COUPLINGS, FEATURES, model, references
+
+from partita import inference
+from partita.couplings import Bilinear, LinearQuadratic, Symmetric
+from partita.divergences import ChiSquare
+from partita.oracles import LocalSearch
+from partita.polytopes import Birkhoff, Cube
+from partita.spaces import KSubsets, TooLargeError
+
+ROWS = 64
+KEY = jax.random.key(0)
+
+# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
+jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+@pytest.fixture(scope="module")
+def x():
+    return np.random.default_rng(0).normal(size=(ROWS, FEATURES))
+
+
+@jit
+def values(model, x, y):
+    """log p of y with the learned tau, and of every output one move away."""
+
+    def of_row(x, y):
+        row = model.row(x)
+        tau = model.tau(row)
+        near = jax.vmap(model.space.move, in_axes=(None, 0))(y, jnp.arange(model.space.num_moves))
+        return model.log_prob(row, y, tau), jax.vmap(lambda y: model.log_prob(row, y, tau))(near)
+
+    return jax.vmap(of_row)(jnp.asarray(x, float), y)
+
+
+# Interactions several times as large as the linear part: many local maxima.
+SEARCHED = {
+    "ising": lambda: model(LinearQuadratic(Symmetric(8), shared=False), scale=1.5),
+    "ising-reference": lambda: model(COUPLINGS["ising"], q=references(COUPLINGS["ising"].space)[-1], scale=1.5),
+    "subsets": lambda: model(LinearQuadratic(Symmetric(8), shared=False, space=KSubsets(8, 3)), scale=1.5),
+    "rankings": lambda: model(
+        COUPLINGS["permutahedron"], q=references(COUPLINGS["permutahedron"].space)[-1], scale=1.5
+    ),
+    "neural": lambda: model(COUPLINGS["neural-sets"], scale=2.0),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_search_finds_local_maxima_and_nearly_always_the_mode(name, x):
+    """At least 61 of 64 rows, with 8 starts on up to 256 outputs; with all starts fixed by the key."""
+    ebm = SEARCHED[name]()
+    y, how = inference.mode(ebm, x, method="search", key=KEY, return_method=True)
+    best, exactly = inference.mode(ebm, x, return_method=True)
+    assert (how, exactly) == ("local search", "exact")
+    assert jax.vmap(ebm.space.contains)(y).all()
+    found, near = values(ebm, x, y)
+    # Rounding of sums of some 30 terms of size up to 10.
+    assert (near <= found[:, None] + 1e-4).all()
+    missed = values(ebm, x, best)[0] - found
+    assert (missed >= -1e-4).all()
+    assert (missed <= 1e-4).sum() >= 61
+
+
+def test_more_starts_find_no_less(x):
+    ebm = SEARCHED["ising"]()
+    one, many = (values(ebm, x, inference.mode(ebm, x, method=LocalSearch(n), key=KEY))[0] for n in (1, 8))
+    assert (many >= one - 1e-4).all()
+    assert (many > one + 1e-3).any()
+
+
+def test_search_under_another_divergence_climbs_the_density_at_the_learned_tau(x):
+    """Sparsemax relative to a q that is not uniform; tau at -3, where every density is positive."""
+    ebm = model(COUPLINGS["ising"], f=ChiSquare(), q=references(COUPLINGS["ising"].space)[-1])
+    y = inference.mode(ebm, x, method="search", key=KEY)
+    found, near = values(ebm, x, y)
+    assert (near <= found[:, None] + 1e-4).all()
+    assert np.isfinite(found).mean() > 0.9
+
+
+def test_auto_searches_where_nothing_exact_serves(x):
+    """2^174 label sets with interactions; without a key the search cannot start, and the error says what there is."""
+    ebm = model(LinearQuadratic(Symmetric(174), shared=True))
+    pairs = 0.3 * jax.random.normal(KEY, (174 * 173 // 2,))
+    ebm = eqx.tree_at(lambda m: m.g.coupling.shared, ebm, pairs)
+    y, how = inference.mode(ebm, x[:3], key=KEY, method=LocalSearch(2), return_method=True)
+    assert how == "local search"
+    assert y.shape == (3, 174)
+    found, near = values(ebm, x[:3], y)
+    # Sums of 15,000 terms of size 0.3.
+    assert (near <= found[:, None] + 1e-2).all()
+    for refused in ({}, {"method": "exact"}, {"method": "exact", "key": KEY}):
+        with pytest.raises(TooLargeError, match=r"10\^52.*method='search'"):
+            inference.mode(ebm, x[:3], **refused)
+
+
+def test_auto_is_exact_where_it_can_be(x):
+    unary = model(Bilinear(Cube(174)))
+    y, how = inference.mode(unary, x, key=KEY, return_method=True)
+    assert how == "exact"
+    np.testing.assert_array_equal(y, jax.vmap(unary.g.h)(jnp.asarray(x, float)) >= 0)
+    birkhoff = model(Bilinear(Birkhoff(6)))
+    assert inference.mode(birkhoff, x, return_method=True)[1] == "exact"
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda m, x: inference.mode(m, x, method="guess"), "'auto', 'exact', 'search' or an.*'guess'"),
+        (lambda m, x: inference.mode(m, x, method="search"), "method='search' draws where to start: give a key"),
+        (lambda m, x: inference.mode(m, x, method=LocalSearch(3)), "draws where to start: give a key"),
+        (lambda m, x: inference.mode(m, x * np.nan, method="search", key=KEY), "NaN or infinite"),
+        (lambda m, x: LocalSearch(0), "restarts >= 1.*got 0"),
+        (lambda m, x: LocalSearch(max_steps=0), "max_steps >= 1; got 8, 0"),
+    ],
+)
+def test_bad_questions_get_a_clear_answer(ask, message, x):
+    with pytest.raises(ValueError, match=message):
+        ask(model(COUPLINGS["unary"]), x)
