@@ -213,33 +213,37 @@ class LocalSearch(eqx.Module):
         r = row.q if row.near is None else row.near.r
         relaxed = rounded(coupling.polytope, oracle(coupling, Nothing())(coupling, row.theta).mu)
         starts = jnp.concatenate([relaxed[None], r.sample(self.restarts - 1, key=key)])
-        score = _log_score(model, row)
+        rate = _log_score(model, row)
+
+        def score(y):
+            return rate(coupling(row.theta, y), y)
 
         def step(carry):
             y, value, i, _ = carry
             near = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.num_moves))
-            values = jax.vmap(score)(near)
+            values = jax.vmap(rate)(coupling.around(row.theta, y), near)
             best = jnp.argmax(values)
             better = values[best] > value
             y, value = jnp.where(better, near[best], y), jnp.where(better, values[best], value)
             return y, value, i + 1, better & (i + 1 < self.max_steps)
 
         def climb(y):
-            return jax.lax.while_loop(lambda carry: carry[-1], step, (y, score(y), 0, jnp.asarray(True)))[:2]
+            end = jax.lax.while_loop(lambda carry: carry[-1], step, (y, score(y), 0, jnp.asarray(True)))[0]
+            return end, score(end)
 
         # One start after the other: all moves of all starts of all rows at once would be gigabytes at k = 174.
         ends, values = jax.lax.map(climb, starts)
         return ends[jnp.argmax(values)]
 
 
-def _log_score(model: EBM, row: Row) -> Callable[[Array], Scalar]:
-    """y -> log p(y|x), up to what its order does not depend on."""
+def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:
+    """(g, y) -> log p(y|x), up to what its order does not depend on."""
     if isinstance(row.q, Uniform):
-        return lambda y: model.g.coupling(row.theta, y)
+        return lambda g, y: g
     if isinstance(model.f, KL):
-        return lambda y: model.g.coupling(row.theta, y) + row.q.log_prob(y)
+        return lambda g, y: g + row.q.log_prob(y)
     tau = model.tau(row)
-    return lambda y: model.log_prob(row, y, tau)
+    return lambda g, y: row.q.log_prob(y) + model.f.log_density(g - tau)
 
 
 def _is_concave(coupling: AbstractCoupling) -> bool:

@@ -14,9 +14,9 @@ from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.oracles import LocalSearch
 from partita.polytopes import Birkhoff, Cube
-from partita.spaces import KSubsets, TooLargeError
+from partita.spaces import TooLargeError
 
-ROWS = 64
+ROWS = 200
 KEY = jax.random.key(0)
 
 # Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
@@ -44,8 +44,6 @@ def values(model, x, y):
 # Interactions several times as large as the linear part: many local maxima.
 SEARCHED = {
     "ising": lambda: model(LinearQuadratic(Symmetric(8), shared=False), scale=1.5),
-    "ising-reference": lambda: model(COUPLINGS["ising"], q=references(COUPLINGS["ising"].space)[-1], scale=1.5),
-    "subsets": lambda: model(LinearQuadratic(Symmetric(8), shared=False, space=KSubsets(8, 3)), scale=1.5),
     "rankings": lambda: model(
         COUPLINGS["permutahedron"], q=references(COUPLINGS["permutahedron"].space)[-1], scale=1.5
     ),
@@ -55,7 +53,7 @@ SEARCHED = {
 
 @pytest.mark.parametrize("name", SEARCHED)
 def test_search_finds_local_maxima_and_nearly_always_the_mode(name, x):
-    """At least 61 of 64 rows, with 8 starts on up to 256 outputs; with all starts fixed by the key."""
+    """At least 197 of 200 rows, with 8 starts on up to 256 outputs; from one start it is some 190."""
     ebm = SEARCHED[name]()
     y, how = inference.mode(ebm, x, method="search", key=KEY, return_method=True)
     best, exactly = inference.mode(ebm, x, return_method=True)
@@ -66,7 +64,22 @@ def test_search_finds_local_maxima_and_nearly_always_the_mode(name, x):
     assert (near <= found[:, None] + 1e-4).all()
     missed = values(ebm, x, best)[0] - found
     assert (missed >= -1e-4).all()
-    assert (missed <= 1e-4).sum() >= 61
+    assert (missed <= 1e-4).sum() >= 197
+
+
+@pytest.mark.parametrize("name", ["ising", "ising-low-rank", "ising-subsets"])
+def test_scores_around_an_output_are_those_of_its_moves(name):
+    coupling = COUPLINGS[name]
+    theta = jax.random.normal(KEY, coupling.theta_shape)
+
+    @jit
+    @jax.vmap
+    def ask(y):
+        near = jax.vmap(coupling.space.move, in_axes=(None, 0))(y, jnp.arange(coupling.space.num_moves))
+        return coupling.around(theta, y), jax.vmap(coupling, in_axes=(None, 0))(theta, near)
+
+    # Sums of at most 20 float32 terms of order 1.
+    np.testing.assert_allclose(*ask(coupling.space.sample(6, key=KEY)), atol=1e-5)
 
 
 def test_more_starts_find_no_less(x):
@@ -77,7 +90,7 @@ def test_more_starts_find_no_less(x):
 
 
 def test_search_under_another_divergence_climbs_the_density_at_the_learned_tau(x):
-    """Sparsemax relative to a q that is not uniform; tau at -3, where every density is positive."""
+    """Sparsemax relative to a q that is not uniform; a density of 0 everywhere around is a local maximum too."""
     ebm = model(COUPLINGS["ising"], f=ChiSquare(), q=references(COUPLINGS["ising"].space)[-1])
     y = inference.mode(ebm, x, method="search", key=KEY)
     found, near = values(ebm, x, y)
@@ -106,8 +119,7 @@ def test_auto_is_exact_where_it_can_be(x):
     y, how = inference.mode(unary, x, key=KEY, return_method=True)
     assert how == "exact"
     np.testing.assert_array_equal(y, jax.vmap(unary.g.h)(jnp.asarray(x, float)) >= 0)
-    birkhoff = model(Bilinear(Birkhoff(6)))
-    assert inference.mode(birkhoff, x, return_method=True)[1] == "exact"
+    assert inference.mode(model(Bilinear(Birkhoff(6))), x, return_method=True)[1] == "exact"
 
 
 @pytest.mark.parametrize(
