@@ -15,6 +15,7 @@ _MODULES = (
     "energy",
     "exact",
     "inference",
+    "kernels",
     "measures",
     "metrics",
     "model",

@@ -1,6 +1,6 @@
-"""Estimates of the log-partition of one row where nothing exact reaches: weighted draws, annealed chains.
+"""Estimates of the log-partition of one row where nothing exact reaches: weighted draws, annealed chains, particles.
 
-Both start at the measure r of the model's surrogate, whose normalizer is known, or at q where there is none.
+All start at the measure r of the model's surrogate, whose normalizer is known, or at q where there is none.
 """
 
 import abc
@@ -12,10 +12,20 @@ import jax.numpy as jnp
 
 from ._types import Array, Float, Int, Key, Row, Scalar
 from .divergences import KL
+from .kernels import AbstractKernel, Metropolis, Tempered, run, target
 from .measures import defended
 from .model import EBM
 
-__all__ = ["AbstractEstimator", "AnnealedImportanceSampling", "Estimate", "ImportanceSampling", "Weighted"]
+__all__ = [
+    "AbstractAnnealing",
+    "AbstractEstimator",
+    "AnnealedImportanceSampling",
+    "Estimate",
+    "ImportanceSampling",
+    "Particles",
+    "SequentialMonteCarlo",
+    "Weighted",
+]
 
 BISECTIONS = 60
 
@@ -84,24 +94,48 @@ class ImportanceSampling(AbstractEstimator):
         return y, Weighted(jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y), log_weight)
 
 
-class AnnealedImportanceSampling(AbstractEstimator):
-    """`chains` of draws moved from r to p through `temperatures` measures r^(1 - t) (q exp(g))^t, for KL.
+class Particles(eqx.Module):
+    """Outputs that stand for p, with their weights: the mean weight estimates the partition. `origin` is the draw that
+    each descends from."""
 
-    At each, `moves` local moves are offered to Metropolis (default: as many as labels). The mean weight is unbiased for
-    the partition, so that its logarithm falls short on average. `hot=True` starts at q instead of r: slower, but it
-    finds the modes of p that r misses.
+    y: Int[Array, " num *y"]
+    log_weight: Float[Array, " num"]
+    origin: Int[Array, " num"]
+
+    def sample(self, num: int, *, key: Key) -> Int[Array, " num *y"]:
+        """`num` of them in proportion to their weights, in random order."""
+        choose_key, order_key = jax.random.split(key)
+        return self.y[jax.random.permutation(order_key, systematic(self.log_weight, num, key=choose_key))]
+
+
+class AbstractAnnealing(AbstractEstimator):
+    """Draws moved from r to p through `temperatures` measures r^(1 - t) (q exp(g))^t, for KL.
+
+    At each, a kernel makes `moves` steps (default: as many as labels). The mean weight is unbiased for the partition, so
+    that its logarithm falls short on average. `hot=True` starts at q instead of r: slower, but it finds the modes of p
+    that r misses.
     """
 
-    chains: int = eqx.field(static=True, default=32)
-    temperatures: int = eqx.field(static=True, default=50)
-    moves: int | None = eqx.field(static=True, default=None)
-    hot: bool = eqx.field(static=True, default=False)
+    temperatures: eqx.AbstractVar[int]
+    moves: eqx.AbstractVar[int | None]
+    hot: eqx.AbstractVar[bool]
+    kernel: eqx.AbstractVar[AbstractKernel]
+
+    @property
+    @abc.abstractmethod
+    def num(self) -> int:
+        """How many draws."""
+
+    def resample(self, particles: Particles, *, key: Key) -> Particles:
+        """What to do about uneven weights before the next moves: nothing, unless a class says so."""
+        return particles
 
     def __check_init__(self):
-        if self.chains < 2 or self.temperatures < 1 or (self.moves is not None and self.moves < 1):
+        if self.num < 2 or self.temperatures < 1 or (self.moves is not None and self.moves < 1):
+            name, what = type(self).__name__, next(iter(type(self).__dataclass_fields__))
             raise ValueError(
-                "AnnealedImportanceSampling needs at least 2 chains, 1 temperature and 1 move; got "
-                f"{self.chains}, {self.temperatures}, {self.moves}."
+                f"{name} needs at least 2 {what}, 1 temperature and 1 move; got "
+                f"{self.num}, {self.temperatures}, {self.moves}."
             )
 
     def check(self, model):
@@ -110,50 +144,80 @@ class AnnealedImportanceSampling(AbstractEstimator):
                 f"Annealing moves between exp(g) densities: it needs f = KL, but f is {type(model.f).__name__}. "
                 "Use importance sampling, or an exact method."
             )
+        self.kernel.check(model.space)
 
     def __call__(self, model, row, *, key):
+        particles = self.draw(model, row, key=key)
+        top = particles.log_weight.max()
+        # Draws of one origin depend on each other; those of different origins hardly do.
+        weight = jnp.zeros(self.num).at[particles.origin].add(jnp.exp(particles.log_weight - top))
+        return Estimate(jnp.log(weight.mean()) + top, standard_error(weight) / weight.mean(), effective(weight))
+
+    def draw(self, model: EBM, row: Row, *, key: Key) -> Particles:
+        """The draws at the end of the path."""
         r = row.q if self.hot or row.near is None else row.near.r
-        start_key, move_key = jax.random.split(key)
-        y = r.sample(self.chains, key=start_key)
-        ends = jax.vmap(lambda y: self._ends(model, row, r, y))
-        steps = jnp.arange(1, self.temperatures + 1) / self.temperatures
+        p = target(model, row, jnp.zeros(()))
+        moves = model.space.shape[0] if self.moves is None else self.moves
+        start_key, path_key = jax.random.split(key)
 
-        def anneal(carry, t_and_key):
-            y, log_r, log_p, log_weight = carry
+        def anneal(particles, t_and_key):
             t, key = t_and_key
-            log_weight = log_weight + (log_p - log_r) / self.temperatures
-            y, log_r, log_p = self._metropolis(model, (y, log_r, log_p), ends, t, key)
-            return (y, log_r, log_p, log_weight), None
+            resample_key, move_key = jax.random.split(key)
+            between = Tempered(r, p, t)
+            log_r, log_p = jax.vmap(between.ends)(particles.y)
+            log_weight = particles.log_weight + (log_p - log_r) / self.temperatures
+            particles = self.resample(Particles(particles.y, log_weight, particles.origin), key=resample_key)
+            moved, _ = run(self.kernel, between, particles.y, 1, thin=moves, key=move_key)
+            return Particles(moved[:, 0], particles.log_weight, particles.origin), None
 
-        first = (y, *ends(y), jnp.zeros(self.chains))
-        keys = jax.random.split(move_key, self.temperatures)
-        log_weight = jax.lax.scan(anneal, first, (steps, keys))[0][-1]
-        weight = jnp.exp(log_weight - log_weight.max())
-        value = jnp.log(weight.mean()) + log_weight.max()
-        return Estimate(value, standard_error(weight) / weight.mean(), effective(weight))
+        start = Particles(r.sample(self.num, key=start_key), jnp.zeros(self.num), jnp.arange(self.num))
+        steps = jnp.arange(1, self.temperatures + 1) / self.temperatures
+        return jax.lax.scan(anneal, start, (steps, jax.random.split(path_key, self.temperatures)))[0]
 
-    def _ends(self, model, row, r, y):
-        """log r(y) and log q(y) + g(x, y): the two ends of the path."""
-        return r.log_prob(y), row.q.log_prob(y) + model.g.coupling(row.theta, y)
 
-    def _metropolis(self, model, state, ends, t, key):
-        """Local moves that leave r^(1 - t) (q exp(g))^t as it is."""
-        space = model.space
-        moves = space.shape[0] if self.moves is None else self.moves
-        which_key, accept_key = jax.random.split(key)
-        which = jax.random.randint(which_key, (moves, self.chains), 0, space.num_moves)
-        log_u = jnp.log(jax.random.uniform(accept_key, (moves, self.chains)))
+class AnnealedImportanceSampling(AbstractAnnealing):
+    """Annealing of `chains` that never meet."""
 
-        def offer(state, i_and_log_u):
-            y, log_r, log_p = state
-            i, log_u = i_and_log_u
-            other = jax.vmap(space.move)(y, i)
-            other_r, other_p = ends(other)
-            accepted = log_u < (1 - t) * (other_r - log_r) + t * (other_p - log_p)
-            pick = lambda a, b: jnp.where(accepted.reshape(-1, *[1] * (a.ndim - 1)), a, b)  # noqa: E731
-            return jax.tree.map(pick, (other, other_r, other_p), (y, log_r, log_p)), None
+    chains: int = eqx.field(static=True, default=32)
+    temperatures: int = eqx.field(static=True, default=50)
+    moves: int | None = eqx.field(static=True, default=None)
+    hot: bool = eqx.field(static=True, default=False)
+    kernel: AbstractKernel = Metropolis("local")
 
-        return jax.lax.scan(offer, state, (which, log_u))[0]
+    @property
+    def num(self):
+        return self.chains
+
+
+class SequentialMonteCarlo(AbstractAnnealing):
+    """Annealing of `particles` that are drawn anew in proportion to their weights (systematic resampling) where their
+    effective share has fallen below `threshold`: fewer are wasted where r is far from p."""
+
+    particles: int = eqx.field(static=True, default=64)
+    temperatures: int = eqx.field(static=True, default=50)
+    moves: int | None = eqx.field(static=True, default=None)
+    hot: bool = eqx.field(static=True, default=False)
+    kernel: AbstractKernel = Metropolis("local")
+    threshold: float = eqx.field(static=True, default=0.5)
+
+    @property
+    def num(self):
+        return self.particles
+
+    def resample(self, particles, *, key):
+        log_weight = particles.log_weight
+        uneven = effective(jnp.exp(log_weight - log_weight.max())) < self.threshold
+        # The mean weight stays what it was: the estimate is unbiased whenever the resampling happens.
+        even = jnp.full_like(log_weight, jax.nn.logsumexp(log_weight) - jnp.log(self.num))
+        which = jnp.where(uneven, systematic(log_weight, self.num, key=key), jnp.arange(self.num))
+        return Particles(particles.y[which], jnp.where(uneven, even, log_weight), particles.origin[which])
+
+
+def systematic(log_weight: Float[Array, " n"], num: int, *, key: Key) -> Int[Array, " num"]:
+    """`num` indices, each as often as its share of the weights says, up to one: one random number for all."""
+    total = jnp.cumsum(jax.nn.softmax(log_weight))
+    at = (jnp.arange(num) + jax.random.uniform(key)) / num
+    return jnp.minimum(jnp.searchsorted(total, at * total[-1], side="right"), log_weight.size - 1)
 
 
 def masses(model: EBM, weighted: Weighted, tau: Scalar) -> Float[Array, " draws"]:

@@ -26,6 +26,7 @@ ORDER = [
     "model",
     "exact",
     "oracles",
+    "kernels",
     "samplers",
     "objectives",
     "batches",
