@@ -3,13 +3,14 @@
 from .base import AbstractObjective
 from .contrastive import NCE, PseudoLikelihood, RatioMatching
 from .fenchel_young import GeneralizedFenchelYoung, Perceptron
-from .likelihood import ExactMLE
+from .likelihood import MCMC, ExactMLE
 from .min_max import Generator, MinMax
 from .min_min import MinMin
 from .proposals import Neighboring
 from .supervision import Preferences, Scores
 
 __all__ = [
+    "MCMC",
     "NCE",
     "AbstractObjective",
     "ExactMLE",

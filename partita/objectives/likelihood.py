@@ -1,8 +1,14 @@
-"""Maximum likelihood by exact sums."""
+"""Maximum likelihood, by exact sums or by Markov chains."""
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from .. import exact
+from .._types import Array, Batch, Bool, Int, Key, Row
+from ..divergences import KL
+from ..kernels import AbstractKernel, Metropolis, check_length, run, target
+from ..model import EBM
 from .base import AbstractObjective, mean, score
 
 
@@ -20,3 +26,100 @@ class ExactMLE(AbstractObjective):
 
         losses = jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
         return mean(losses, batch), (state, {})
+
+
+class Chains(eqx.Module):
+    """Where the chains of each training row stand, and whether the row has been visited yet."""
+
+    y: Int[Array, " rows chains *y"]
+    visited: Bool[Array, " rows"]
+
+
+class MCMC(AbstractObjective):
+    """mean_y' g(x, y') - g(x, y), y' from Markov chains that leave p as it is: for KL.
+
+    Its gradient estimates that of the negative log-likelihood, E_p[grad g(x, y')] - grad g(x, y); its value is no
+    likelihood, and does not fall as training goes on. The default is the paper's baseline, Metropolis-Hastings with
+    uniform proposals. Each of `chains` makes `burn_in` steps and then keeps `steps` states. They start at the observed y
+    (`start="data"`, contrastive divergence), at draws from the reference ("q"), over all of Y ("uniform"), or from the
+    model's surrogate ("surrogate"). With `persistent`, the number of training rows, they go on where the row's last visit
+    left them. tau is not trained.
+    """
+
+    kernel: AbstractKernel = Metropolis("uniform")
+    chains: int = eqx.field(static=True, default=1)
+    steps: int = eqx.field(static=True, default=10)
+    burn_in: int = eqx.field(static=True, default=0)
+    start: str = eqx.field(static=True, default="data")
+    persistent: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        check_length(self.steps, self.burn_in)
+        if self.chains < 1:
+            raise ValueError(f"MCMC needs at least 1 chain per row; got {self.chains}.")
+        if self.start not in ("data", "q", "uniform", "surrogate"):
+            raise ValueError(f"start must be 'data', 'q', 'uniform' or 'surrogate'; got {self.start!r}.")
+        if self.persistent is not None and self.persistent < 1:
+            raise ValueError(f"persistent is the number of training rows, at least 1, or None; got {self.persistent}.")
+
+    def check(self, model):
+        if not isinstance(model.f, KL):
+            raise ValueError(
+                f"Under {type(model.f).__name__} p depends on its exact multiplier, which MCMC does not learn: it needs "
+                "f = KL. Use objectives.MinMin."
+            )
+        if self.start == "surrogate" and model.surrogate is None:
+            raise ValueError("start='surrogate' needs a model with a surrogate, and this one has none. Use start='q'.")
+        self.kernel.check(model.space)
+
+    def init(self, model, *, key):
+        if self.persistent is None:
+            return None
+        nowhere = jnp.zeros((self.persistent, self.chains, *model.space.shape), int)
+        return Chains(nowhere, jnp.zeros(self.persistent, bool))
+
+    def loss(self, model, state, batch, *, key):
+        index = self._check_index(batch)
+        # p is fixed while its chains run: no gradient passes through y'.
+        fixed = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, model)
+        rows = jax.vmap(fixed.row)(batch.x, batch.index, batch.reference)
+        start_key, run_key = jax.random.split(key)
+        keys = jax.random.split(start_key, len(batch.y))
+        y = jax.vmap(lambda row, y, key: self._start(fixed, row, y, key))(rows, batch.y, keys)
+        if state is not None:
+            y = jax.vmap(jnp.where)(state.visited[index], state.y[index], y)
+
+        def chains(row, y, key):
+            return run(self.kernel, target(fixed, row), y, self.steps, burn_in=self.burn_in, key=key)
+
+        drawn, info = jax.vmap(chains)(rows, y, jax.random.split(run_key, len(batch.y)))
+        if state is not None:
+            state = Chains(state.y.at[index].set(drawn[:, :, -1]), state.visited.at[index].set(True))
+        g = jax.vmap(lambda x, y, drawn: _scores(model, x, y, drawn))(batch.x, batch.y, drawn)
+        recorded = {"acceptance": mean(info.acceptance.mean((1, 2)), batch), "scale": jnp.abs(g[0]).max()}
+        return mean(g[0].mean(-1) - g[1], batch), (state, recorded)
+
+    def _start(self, model: EBM, row: Row, y: Array, key: Key) -> Array:
+        """Where the chains of one row start that have not run yet."""
+        if self.start == "data":
+            return jnp.broadcast_to(y, (self.chains, *y.shape))
+        measures = {"q": row.q, "uniform": model.space, "surrogate": row.near and row.near.r}
+        return measures[self.start].sample(self.chains, key=key)
+
+    def _check_index(self, batch: Batch) -> Array | None:
+        if self.persistent is None:
+            return None
+        if batch.index is None:
+            raise ValueError(
+                "Persistent chains belong to training rows, but the batch has no index. Validate with another objective."
+            )
+        beyond = (batch.index < 0) | (batch.index >= self.persistent)
+        told = f"Persistent chains are kept for {self.persistent} training rows, but the data have more."
+        return eqx.error_if(batch.index, beyond, told)
+
+
+def _scores(model: EBM, x: Array, y: Array, drawn: Array) -> tuple[Array, Array]:
+    """g of all draws and of the observed y."""
+    theta = model.g.h(x)
+    flat = drawn.reshape(-1, *y.shape)
+    return jax.vmap(model.g.coupling, in_axes=(None, 0))(theta, flat), model.g.coupling(theta, y)
