@@ -435,5 +435,5 @@ def _too_large(model: EBM, limit: str) -> TooLargeError:
     return TooLargeError(
         f"{model.space} has {count} outputs; for a {coupling} coupling under {f}, {limit}. "
         "Train with objectives.MinMin, and ask for log-partitions and log-probabilities by method='learned', for modes "
-        "by method='search'; marginals and samples need a smaller space or a Bilinear coupling."
+        "by method='search', for samples and marginals by a kernel, method=kernels.Gibbs()."
     )

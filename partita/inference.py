@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from . import exact, oracles, samplers
+from . import exact, kernels, oracles, samplers
 from ._types import Array, Float, Int, Key, PyTree
 from .batches import check_features, check_model, check_outputs, check_reference
 from .couplings import Bilinear
@@ -43,6 +43,7 @@ MIN_EFFECTIVE = 20
 ESTIMATORS: dict[str, samplers.AbstractEstimator] = {
     "importance": samplers.ImportanceSampling(),
     "annealed": samplers.AnnealedImportanceSampling(),
+    "sequential": samplers.SequentialMonteCarlo(),
 }
 
 Method = str | samplers.AbstractEstimator
@@ -94,11 +95,42 @@ def marginals(model: EBM, x: Any, *, reference: PyTree = None) -> Float[Array, "
     return _over_rows(_marginals, model, x, reference=reference)
 
 
-def sample(model: EBM, x: Any, num: int, *, key: Key, reference: PyTree = None) -> Int[Array, " n num *y"]:
-    """`num` independent draws from p(.|x) for each x."""
+def sample(
+    model: EBM,
+    x: Any,
+    num: int,
+    *,
+    key: Key,
+    method: str | kernels.AbstractKernel | samplers.AbstractAnnealing = "exact",
+    burn_in: int = 100,
+    thin: int = 1,
+    index: Any = None,
+    reference: PyTree = None,
+) -> Int[Array, " n num *y"]:
+    """`num` draws from p(.|x) for each x: independent ones if "exact".
+
+    Where nothing exact reaches: a kernel of `kernels` runs one chain per row from the surrogate's r (or q), leaves out
+    `burn_in` steps and keeps every `thin`-th; "sequential", or an annealing estimator of `samplers`, draws from its
+    particles. For f other than KL chains need the learned tau: a `partition.Table` must be told the rows' `index`.
+    """
     if num < 1:
         raise ValueError(f"num must be at least 1 draw per row; got {num}.")
     keys = jax.random.split(key, np.shape(x)[0])
+    if isinstance(method, kernels.AbstractKernel):
+        kernels.check_length(num, burn_in, thin)
+        method.check(model.space)
+        index = _check_index(model, index, np.shape(x)[:1], learned=not isinstance(model.f, KL))
+        return _over_rows(_Chain(method, num, burn_in, thin), model, x, keys, index, reference=reference)
+    if method == "sequential":
+        method = samplers.SequentialMonteCarlo(max(num, 64))
+    if isinstance(method, samplers.AbstractAnnealing):
+        method.check(model)
+        return _over_rows(_Resample(method, num), model, x, keys, reference=reference)
+    if method != "exact":
+        raise ValueError(
+            "method must be 'exact', 'sequential', a kernel of partita.kernels or an annealing estimator of "
+            f"partita.samplers; got {method!r}."
+        )
     return _over_rows(_Sample(num), model, x, keys, reference=reference)
 
 
@@ -131,9 +163,9 @@ def log_partition(
 ) -> Any:
     """The tau that normalizes p(.|x), and with `return_error` an estimate of its error.
 
-    method: "exact"; "learned", the model's tau; "importance" or "annealed", or an estimator of `samplers` with numbers
-    of draws of your choice. Errors are: of "exact", rounding; of the estimators, one standard error; of "learned", its
-    distance from an estimate by importance sampling. What draws needs a `key`.
+    method: "exact"; "learned", the model's tau; "importance", "annealed" or "sequential", or an estimator of `samplers`
+    with numbers of draws of your choice. Errors are: of "exact", rounding; of the estimators, one standard error; of
+    "learned", its distance from an estimate by importance sampling. What draws needs a `key`.
 
     It is relative to q, a probability. `counting=True` gives the sum over Y without q (the paper's sum of softplus),
     tau + log |Y|, for KL and uniform q. A `partition.Table` knows training rows only: give their `index`.
@@ -317,6 +349,31 @@ class _Sample(eqx.Module):
 
     def __call__(self, model, x, reference, key):
         return exact.sample(model, model.row(x, reference=reference), self.num, key=key)
+
+
+class _Chain(eqx.Module):
+    """One chain, from the surrogate's r."""
+
+    kernel: kernels.AbstractKernel
+    num: int = eqx.field(static=True)
+    burn_in: int = eqx.field(static=True)
+    thin: int = eqx.field(static=True)
+
+    def __call__(self, model, x, reference, key, index):
+        p = kernels.target(model, model.row(x, index, reference))
+        start_key, run_key = jax.random.split(key)
+        start = p.r.sample(1, key=start_key)
+        return kernels.run(self.kernel, p, start, self.num, burn_in=self.burn_in, thin=self.thin, key=run_key)[0][0]
+
+
+class _Resample(eqx.Module):
+    annealing: samplers.AbstractAnnealing
+    num: int = eqx.field(static=True)
+
+    def __call__(self, model, x, reference, key):
+        draw_key, sample_key = jax.random.split(key)
+        particles = self.annealing.draw(model, model.row(x, reference=reference), key=draw_key)
+        return particles.sample(self.num, key=sample_key)
 
 
 def _over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None) -> Any:

@@ -1,7 +1,7 @@
 """Markov kernels on Y that leave p(.|x) as it is, chains of them, and what their draws are worth.
 
-A kernel is written for one chain on one row: `init` makes a state of an output, `step` moves it. `run` moves many chains;
-many rows are a `vmap`.
+A kernel is written for one chain on one row: `init` makes a state of an output, `step` moves it. `run` moves many
+chains; many rows are a `vmap`.
 """
 
 import abc
@@ -60,14 +60,14 @@ class AbstractTarget(eqx.Module):
 
 
 class Target(AbstractTarget):
-    """p(.|x) of one row, log q(y) + log (f+*)'(g(x, y) - tau): normalized where tau is right, invariant for KL if not."""
+    """p(.|x) of one row: log q(y) + log (f+*)'(g(x, y) - tau). For KL a wrong tau is only another constant."""
 
+    r: AbstractMeasure
     coupling: AbstractCoupling
     theta: Float[Array, " *theta"]
     q: AbstractMeasure
     f: AbstractDivergence
     tau: Scalar
-    r: AbstractMeasure
 
     def log_prob(self, y):
         return self._log_prob(y, self.coupling(self.theta, y))
@@ -110,7 +110,7 @@ def target(model: EBM, row: Row, tau: Scalar | None = None) -> Target:
         tau = jnp.zeros(()) if row.near is None else row.near.tau
     tau = model.tau(row) if tau is None else tau
     r = row.q if row.near is None else row.near.r
-    return Target(model.g.coupling, row.theta, row.q, model.f, tau, r)
+    return Target(r, model.g.coupling, row.theta, row.q, model.f, tau)
 
 
 class State(eqx.Module):
@@ -147,7 +147,7 @@ class AbstractKernel(eqx.Module):
 
 
 class Metropolis(AbstractKernel):
-    """Metropolis-Hastings. The proposal: "uniform", a draw from all of Y (the paper's choice); "local", one of the moves
+    """Metropolis-Hastings. The proposal is "uniform", a draw from all of Y (the paper's choice); "local", a random move
     of the space; "surrogate", a draw from the target's r; or a draw from a measure of one's own.
     """
 
@@ -187,9 +187,9 @@ class Metropolis(AbstractKernel):
 
 
 class Gibbs(AbstractKernel):
-    """Heat bath. On the hypercube a step sweeps over the labels, each drawn given all others; on the simplex it draws the
-    class anew. Elsewhere it takes as many random local moves as there are labels, and of the two outputs y and y' that
-    each connects it draws one in proportion to p: the pair is chosen as often at y' as at y, so p stays.
+    """Heat bath. On the hypercube a step sweeps over the labels, each drawn given all others; on the simplex it draws
+    the class anew. Elsewhere it takes as many random local moves as there are labels, and of the two outputs y and y'
+    that each connects it draws one in proportion to p: the pair is chosen as often at y' as at y, so p stays.
     """
 
     def step(self, target, state, *, key):
@@ -215,8 +215,8 @@ class Gibbs(AbstractKernel):
 class Informed(AbstractKernel):
     """Locally balanced Metropolis: of all local moves one is offered with weight exp(change of log p / 2).
 
-    Changes are exact, one score for each move, or with `gradient` to first order by one gradient of g on the hull, which
-    is what a `Neural` coupling wants. p stays either way.
+    Changes are exact, one score for each move, or with `gradient` to first order by one gradient of g on the hull,
+    which is what a `Neural` coupling wants. p stays either way.
     """
 
     gradient: bool = eqx.field(static=True, default=False)
@@ -225,10 +225,7 @@ class Informed(AbstractKernel):
         """All moves from y, and the log-probability of offering each."""
         space = target.space
         others = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.num_moves))
-        if self.gradient:
-            log_prob = target.log_prob_near(y, others)
-        else:
-            log_prob = jax.vmap(target.log_prob)(others)
+        log_prob = target.log_prob_near(y, others) if self.gradient else jax.vmap(target.log_prob)(others)
         # At y with p(y) = 0 all changes are infinite: the moves are then as likely as each other.
         change = jnp.nan_to_num(log_prob - target.log_prob(y), nan=0.0, posinf=0.0, neginf=-jnp.inf)
         return others, jax.nn.log_softmax(jnp.clip(change / 2, -MAX_HALF, MAX_HALF))
@@ -246,7 +243,7 @@ class Informed(AbstractKernel):
 
 
 class Guided(AbstractKernel):
-    """Rejection sampling from r by the learned tau: w = q (f+*)'(g - tau) / r is near 1 where r is near p and tau is right.
+    """Rejection sampling from r by the learned tau: w = q (f+*)'(g - tau) / r is near 1 if r is near p and tau right.
 
     Of `tries` draws from r each is kept with probability min(1, w / envelope), and the first one kept is offered. Kept
     draws follow min(p, envelope r) up to a constant, so Metropolis accepts them with v(y') / v(y), v = max(1, w /
@@ -293,8 +290,8 @@ def run(
     thin: int = 1,
     key: Key,
 ) -> tuple[Int[Array, " chains num *y"], Info]:
-    """`num` draws of each chain that starts at a y: every `thin`-th state, after a `burn_in` of at least that many steps
-    (whole draws are left out).
+    """`num` draws of each chain that starts at a y: every `thin`-th state, after a `burn_in` of at least that many
+    steps (whole draws are left out).
 
     The acceptance of a draw is the mean over the steps that led to it.
     """
@@ -366,7 +363,7 @@ def r_hat(values: Float[Array, " chains num *stat"]) -> Float[Array, " *stat"]:
 def _split(values: Array) -> Array:
     """Each chain as two, so that one that drifts disagrees with itself."""
     if values.ndim < 2 or values.shape[1] < 4:
-        raise ValueError(f"values must have shape (chains, num, ...) with at least 4 draws per chain; got {values.shape}.")
+        raise ValueError(f"values must have shape (chains, num, ...), num >= 4 draws per chain; got {values.shape}.")
     half = values.shape[1] // 2
     return jnp.concatenate([values[:, :half], values[:, -half:]]).astype(float)
 

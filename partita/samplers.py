@@ -111,9 +111,9 @@ class Particles(eqx.Module):
 class AbstractAnnealing(AbstractEstimator):
     """Draws moved from r to p through `temperatures` measures r^(1 - t) (q exp(g))^t, for KL.
 
-    At each, a kernel makes `moves` steps (default: as many as labels). The mean weight is unbiased for the partition, so
-    that its logarithm falls short on average. `hot=True` starts at q instead of r: slower, but it finds the modes of p
-    that r misses.
+    At each, a kernel makes `moves` steps (default: as many as labels). The mean weight is unbiased for the partition,
+    so that its logarithm falls short on average. `hot=True` starts at q instead of r: slower, but it finds the modes of
+    p that r misses.
     """
 
     temperatures: eqx.AbstractVar[int]

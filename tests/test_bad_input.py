@@ -210,12 +210,13 @@ BAD_CALLS = {
     ),
     "one draw": (lambda: samplers.ImportanceSampling(1), r"num >= 2 draws.*got 1, 0\.05"),
     "draws from q alone": (lambda: samplers.ImportanceSampling(10, 1.0), r"defense in \[0, 1\); got 10, 1\.0"),
+    "one particle": (lambda: samplers.SequentialMonteCarlo(1), "at least 2 particles.*got 1, 50, None"),
     "one chain": (lambda: samplers.AnnealedImportanceSampling(1), "at least 2 chains.*got 1, 50, None"),
     "no temperature": (lambda: samplers.AnnealedImportanceSampling(2, 0), "1 temperature.*got 2, 0, None"),
     "no move": (lambda: samplers.AnnealedImportanceSampling(2, 1, 0), "1 move; got 2, 1, 0"),
     "unknown method": (
         lambda: ask(inference.log_prob, y=SETS, method="laplace"),
-        "'importance', 'annealed', or an estimator of partita.samplers; got 'laplace'",
+        "'importance', 'annealed', 'sequential', or an estimator of partita.samplers; got 'laplace'",
     ),
     "no key": (
         lambda: ask(inference.log_partition, method="annealed"),

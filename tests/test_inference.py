@@ -14,10 +14,12 @@ from cases import COUPLINGS, FEATURES, model, references
 from partita import exact, inference, samplers
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon
+from partita.kernels import Gibbs
 from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.partition import Network, Shifted, Table, UnseenRowError
 from partita.polytopes import Birkhoff, Cube
+from partita.samplers import AnnealedImportanceSampling
 from partita.spaces import TooLargeError
 
 SOME = ["unary", "birkhoff", "ising", "neural-sets"]
@@ -59,6 +61,27 @@ def test_samples_follow_each_row(x, key):
     assert jnp.all(jax.vmap(jax.vmap(ebm.space.contains))(draws))
     np.testing.assert_allclose(draws.mean(axis=1), inference.marginals(ebm, x), atol=5 * 0.5 / 20_000**0.5)
     assert not np.array_equal(draws[0, :100], draws[1, :100])
+
+
+@pytest.mark.parametrize("method", [Gibbs(), "sequential", AnnealedImportanceSampling(2000, 5)], ids=type)
+def test_samples_follow_each_row_by_other_methods(method, x, key):
+    """2000 draws of each row: within 7 standard errors of independent ones (those of chains are worth a half)."""
+    ebm = model(COUPLINGS["ising"], scale=0.7)
+    draws = inference.sample(ebm, x, 2000, key=key, method=method)
+    assert draws.shape == (5, 2000, 4)
+    np.testing.assert_allclose(draws.mean(axis=1), inference.marginals(ebm, x), atol=7 * 0.5 / 2000**0.5)
+    assert not np.array_equal(draws[0, :100], draws[1, :100])
+
+
+def test_chains_reach_where_nothing_exact_does(x, key):
+    """2^174 sets with interactions; under another f chains need the rows' tau."""
+    ebm = model(LinearQuadratic(Symmetric(174), shared=True))
+    assert inference.sample(ebm, x, 2, key=key, method=Gibbs(), burn_in=2).shape == (5, 2, 174)
+    sparse = exactly("ising-chi-square")
+    with pytest.raises(UnseenRowError, match="Pass their `index`"):
+        inference.sample(sparse, MANY, 2, key=key, method=Gibbs())
+    draws = inference.sample(sparse, MANY, 500, key=key, method=Gibbs(), index=np.arange(len(MANY)))
+    np.testing.assert_allclose(draws.mean(axis=1), inference.marginals(sparse, MANY), atol=7 * 0.5 / 500**0.5)
 
 
 @pytest.mark.parametrize("n", [1, 16, 17, 300])
@@ -145,7 +168,7 @@ def test_where_there_is_no_exact_method_it_says_so(x, key):
         lambda: inference.log_prob(ebm, x, np.zeros((5, 174), int)),
     ]
     for ask in exact_questions:
-        with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin.*learned.*Bilinear"):
+        with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin.*learned.*kernels.Gibbs.*Bilinear"):
             ask()
     assert np.isfinite(inference.log_prob(ebm, x, np.zeros((5, 174), int), method="learned")).all()
 
@@ -166,8 +189,16 @@ def test_the_mode_of_a_bilinear_coupling_has_no_size_limit(x):
         (lambda m, x: inference.mode(m, [["a", "b", "c"]]), "must hold numbers"),
         (lambda m, x: inference.sample(m, x, 0, key=jax.random.key(0)), "at least 1 draw"),
         (
+            lambda m, x: inference.sample(m, x, 2, key=jax.random.key(0), method="metropolis"),
+            "'exact', 'sequential', a kernel of partita.kernels.*'metropolis'",
+        ),
+        (
+            lambda m, x: inference.sample(m, x, 2, key=jax.random.key(0), method=Gibbs(), burn_in=-1),
+            "burn_in = -1",
+        ),
+        (
             lambda m, x: inference.log_partition(m, x, method="guess"),
-            "one of 'exact', 'learned', 'importance', 'annealed'",
+            "one of 'exact', 'learned', 'importance', 'annealed', 'sequential'",
         ),
         (lambda m, x: inference.log_partition(m, x, method="importance"), "method='importance' draws: give a key"),
         (lambda m, x: inference.log_partition(m, x, method="annealed"), "method='annealed' draws: give a key"),
@@ -307,6 +338,7 @@ def test_a_shifted_table_knows_training_rows_only():
 METHODS = {
     "importance": "importance",
     "annealed": "annealed",
+    "sequential": "sequential",
     "of one's own": samplers.ImportanceSampling(50, defense=0.2),
 }
 

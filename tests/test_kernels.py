@@ -241,7 +241,7 @@ BAD = {
     ),
     "no envelope": (lambda p, y, key: Guided(0.0), r"envelope > 0.*got 0\.0, 4"),
     "no tries": (lambda p, y, key: Guided(tries=0), "at least 1 try; got 2.0, 0"),
-    "short chains": (lambda p, y, key: effective_sample_size(jnp.ones((4, 3))), r"at least 4 draws.*\(4, 3\)"),
+    "short chains": (lambda p, y, key: effective_sample_size(jnp.ones((4, 3))), r"num >= 4 draws.*\(4, 3\)"),
     "one chain of numbers": (lambda p, y, key: r_hat(jnp.ones(100)), r"\(chains, num, ...\).*\(100,\)"),
 }
 

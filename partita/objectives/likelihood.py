@@ -39,11 +39,11 @@ class MCMC(AbstractObjective):
     """mean_y' g(x, y') - g(x, y), y' from Markov chains that leave p as it is: for KL.
 
     Its gradient estimates that of the negative log-likelihood, E_p[grad g(x, y')] - grad g(x, y); its value is no
-    likelihood, and does not fall as training goes on. The default is the paper's baseline, Metropolis-Hastings with
-    uniform proposals. Each of `chains` makes `burn_in` steps and then keeps `steps` states. They start at the observed y
-    (`start="data"`, contrastive divergence), at draws from the reference ("q"), over all of Y ("uniform"), or from the
-    model's surrogate ("surrogate"). With `persistent`, the number of training rows, they go on where the row's last visit
-    left them. tau is not trained.
+    likelihood, and need not fall as training goes on. The default is the paper's baseline, Metropolis-Hastings with
+    uniform proposals. Each of `chains` makes `burn_in` steps and then keeps `steps` states. They start at the observed
+    y (`start="data"`, contrastive divergence), at draws from the reference ("q"), from all of Y ("uniform"), or from
+    the model's surrogate ("surrogate"). With `persistent`, the number of training rows, they go on where the row's last
+    visit left them. tau is not trained.
     """
 
     kernel: AbstractKernel = Metropolis("uniform")
@@ -65,8 +65,8 @@ class MCMC(AbstractObjective):
     def check(self, model):
         if not isinstance(model.f, KL):
             raise ValueError(
-                f"Under {type(model.f).__name__} p depends on its exact multiplier, which MCMC does not learn: it needs "
-                "f = KL. Use objectives.MinMin."
+                f"Under {type(model.f).__name__} p depends on its exact multiplier, which MCMC does not learn: it "
+                "needs f = KL. Use objectives.MinMin."
             )
         if self.start == "surrogate" and model.surrogate is None:
             raise ValueError("start='surrogate' needs a model with a surrogate, and this one has none. Use start='q'.")
@@ -111,7 +111,8 @@ class MCMC(AbstractObjective):
             return None
         if batch.index is None:
             raise ValueError(
-                "Persistent chains belong to training rows, but the batch has no index. Validate with another objective."
+                "Persistent chains belong to training rows, but the batch has no index. Validate with another "
+                "objective."
             )
         beyond = (batch.index < 0) | (batch.index >= self.persistent)
         told = f"Persistent chains are kept for {self.persistent} training rows, but the data have more."
