@@ -26,6 +26,7 @@ from .divergences import KL, AbstractDivergence
 from .measures import (
     AbstractMeasure,
     AbstractSequentialMeasure,
+    Completions,
     ConditionalBernoulli,
     ProductBernoulli,
     Uniform,
@@ -423,8 +424,12 @@ def sample(model: EBM, row: Row, num: int, *, key: Key) -> Int[Array, " num *y"]
 
 def mode(model: EBM, row: Row) -> Int[Array, " *y"]:
     """A most probable y. Under a uniform q a bilinear coupling needs only its polytope's argmax, at any size."""
-    if isinstance(model.g.coupling, Bilinear) and isinstance(row.q, Uniform):
-        return model.g.coupling.polytope.argmax(row.theta)
+    if isinstance(model.g.coupling, Bilinear):
+        polytope = model.g.coupling.polytope
+        if isinstance(row.q, Uniform):
+            return polytope.argmax(row.theta)
+        if isinstance(polytope, Permutahedron | Birkhoff) and isinstance(row.q, Completions):
+            return Birkhoff(polytope.k).argmax(polytope.matrix(row.theta) + row.q.scores)
     return method(model, row.q).mode(row.theta, row.q)
 
 

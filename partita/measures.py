@@ -14,6 +14,7 @@ __all__ = [
     "AbstractMeasure",
     "AbstractScoredMeasure",
     "AbstractSequentialMeasure",
+    "Completions",
     "ConditionalBernoulli",
     "Mixture",
     "PlackettLuce",
@@ -163,6 +164,10 @@ class Sequential(AbstractScoredMeasure):
         return self.scores
 
 
+class Completions(Sequential):
+    """Uniform over the rankings that agree with what is known: scores hold those labels, the others have 0."""
+
+
 class ConditionalBernoulli(AbstractMeasure):
     """Independent labels given that exactly m of them are on; its normalizer is an elementary symmetric polynomial."""
 
@@ -262,7 +267,7 @@ def restricted(q: AbstractMeasure, known: Int[Array, " k"]) -> tuple[AbstractMea
     if isinstance(q, Uniform) and isinstance(q.space, Permutations):
         ranks = jnp.arange(q.space.k)
         scores = jnp.where(free[:, None], 0.0, jnp.where(known[:, None] == ranks, HELD, -HELD))
-        return Sequential(scores), jax.lax.lgamma(1.0 + free.sum()) - q.space.log_size
+        return Completions(scores), jax.lax.lgamma(1.0 + free.sum()) - q.space.log_size
     raise ValueError(
         f"Labels can be held known under a uniform q on sets or rankings, or independent labels; not under a "
         f"{type(q).__name__} on {q.space}. Filter draws of `inference.sample` instead."

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ._types import Array, Float, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 
-__all__ = ["AbstractTau", "Network", "Residual", "Shifted", "Table", "UnseenRowError", "table_of"]
+__all__ = ["AbstractTau", "Bound", "Network", "Residual", "Shifted", "Table", "UnseenRowError", "table_of"]
 
 
 class UnseenRowError(ValueError):
@@ -94,6 +94,15 @@ class Shifted(AbstractTau):
 
     def __call__(self, row):
         return self.tau(row) + self.shift
+
+
+class Bound(AbstractTau):
+    """tau_0 of the model's surrogate as it is, or 0 where there is none: nothing is learned."""
+
+    start: float = eqx.field(static=True, default=0.0)
+
+    def __call__(self, row):
+        return jnp.zeros(()) if row.near is None else row.near.tau
 
 
 def table_of(tau: AbstractTau) -> Table | None:

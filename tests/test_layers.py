@@ -51,7 +51,7 @@ def imports(name):
         outward = 2 if path.parent.name == name else 1
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level == outward:
-                own |= {node.module} if node.module else {alias.name for alias in node.names}
+                own |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 others.add(node.module.split(".")[0])
             elif isinstance(node, ast.Import):

@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 
 from .. import exact, inference, samplers
 from .._types import Array, Key, PyTree
+from ..inference.answers import WeightedDraws
+from ..inference.rows import over_rows
 from ..model import EBM
 from ..spaces import AbstractSpace, Permutations, TooLargeError
 
@@ -73,7 +75,7 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
     """
     if model.space.size <= MAX_OUTPUTS:
         y = model.space.elements()
-        weight = inference._over_rows(_Probabilities(y), model, x, reference=reference)
+        weight = over_rows(_Probabilities(y), model, x, reference=reference)
         return Joint(model.space, y, weight, exact=True)
     if key is None:
         raise ValueError(f"{model.space} has more than {MAX_OUTPUTS:,} outputs: give a key to draw, jax.random.key(0).")
@@ -81,8 +83,7 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
         exact.method(model)
     except TooLargeError:
         keys = jax.random.split(key, np.shape(x)[0])
-        draw = _WeightedDraws(samplers.ImportanceSampling(num))
-        return Joint(model.space, *inference._over_rows(draw, model, x, keys, reference=reference))
+        return Joint(model.space, *over_rows(_Draws(num), model, x, keys, reference=reference))
     y = inference.sample(model, x, num, key=key, reference=reference)
     return Joint(model.space, y, np.ones(y.shape[:2]))
 
@@ -124,23 +125,20 @@ def as_joint(p: Any, rule: str, rankings: bool | None = None) -> Joint:
     return p
 
 
+class _Draws(eqx.Module):
+    num: int = eqx.field(static=True)
+
+    def __call__(self, model, x, reference, key):
+        draw = WeightedDraws(samplers.ImportanceSampling(self.num))
+        return draw(model, model.row(x, reference=reference), key)
+
+
 class _Probabilities(eqx.Module):
     y: Array
 
     def __call__(self, model, x, reference):
         row = model.row(x, reference=reference)
         return jnp.exp(jax.vmap(lambda y: exact.log_prob(model, row, y))(self.y))
-
-
-class _WeightedDraws(eqx.Module):
-    """Draws and the masses q/r (f+*)'(g - tau), at the tau where their mean is 1."""
-
-    sampling: samplers.ImportanceSampling
-
-    def __call__(self, model, x, reference, key):
-        row = model.row(x, reference=reference)
-        y, weighted = self.sampling.outputs(model, row, key=key)
-        return y, samplers.masses(model, weighted, samplers.root(model, weighted))
 
 
 def _ranks(space: AbstractSpace) -> bool:

@@ -1,0 +1,25 @@
+"""Answers of a model about given x: mode, marginals, samples, log-probabilities, log-partitions, and how far the
+learned log-partition can be trusted.
+
+Each takes a matrix of x, uses the exact method where there is one, and says so where there is none. Work is done in
+chunks of fixed shapes, so that another number of rows does not recompile.
+"""
+
+from .answers import before, log_prob, marginals, mode, relaxed_mode, sample
+from .given import evidence, given
+from .partitions import Normalization, log_partition, normalization, recalibrate
+
+__all__ = [
+    "Normalization",
+    "before",
+    "evidence",
+    "given",
+    "log_partition",
+    "log_prob",
+    "marginals",
+    "mode",
+    "normalization",
+    "recalibrate",
+    "relaxed_mode",
+    "sample",
+]

@@ -1,0 +1,57 @@
+"""How every answer goes over the rows of x."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._types import Array, Int, PyTree
+from ..batches import check_features, check_model, check_reference
+from ..model import EBM
+from ..partition import UnseenRowError, table_of
+
+SHAPES = (16, 256)
+
+
+def over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None) -> Any:
+    """fn(model, x_i, reference_i, *args_i) for every row, in padded chunks of one of `SHAPES`."""
+    x = check_features(x)
+    n = x.shape[0]
+    check_model(model, x.shape[1:])
+    check_reference(model, reference, n)
+    shape = next((s for s in SHAPES if n <= s), SHAPES[-1])
+    found = []
+    for start in range(0, n, shape):
+        rows = np.minimum(np.arange(start, start + shape), n - 1)
+        # Sparse features become dense one chunk at a time.
+        dense = x[rows] if isinstance(x, np.ndarray) else x[rows].toarray()
+        rest = jax.tree.map(lambda a, rows=rows: a[rows], (reference, *args))
+        found.append(_vmapped(fn, model, jnp.asarray(dense), *rest))
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[:n], *found)
+
+
+@eqx.filter_jit
+def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> PyTree:
+    return jax.vmap(lambda x, *args: fn(model, x, *args))(x, *args)
+
+
+def check_index(model: EBM, index: Any, rows: tuple[int, ...], *, learned: bool) -> Int[Array, " n"] | None:
+    """Positions in the training set, which only a `partition.Table` needs."""
+    table = table_of(model.tau)
+    if index is None:
+        if learned and table is not None:
+            raise UnseenRowError(
+                "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or "
+                "train with partition.Network."
+            )
+        return None
+    index = np.asarray(index)
+    if index.shape != rows or index.dtype.kind not in "iu":
+        raise ValueError(f"index must hold integers, one per row of x; got {index.dtype} of shape {index.shape}.")
+    if table is not None and not ((index >= 0) & (index < table.values.shape[0])).all():
+        known = table.values.shape[0]
+        raise ValueError(f"index must be between 0 and {known - 1}: partition.Table knows {known} rows; got {index}.")
+    return jnp.asarray(index)
