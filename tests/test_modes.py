@@ -10,6 +10,7 @@ import pytest
 from cases import COUPLINGS, FEATURES, model, references
 
 from partita import inference
+from partita._types import Row
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.oracles import LocalSearch
@@ -33,7 +34,7 @@ def values(model, x, y):
     """log p of y with the learned tau, and of every output one move away."""
 
     def of_row(x, y):
-        row = model.row(x)
+        row = Row(x, model.g.h(x), None, model.q)
         tau = model.tau(row)
         near = jax.vmap(model.space.move, in_axes=(None, 0))(y, jnp.arange(model.space.num_moves))
         return model.log_prob(row, y, tau), jax.vmap(lambda y: model.log_prob(row, y, tau))(near)
