@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = (
     "subset_dp",
     "steps",
+    "samplers",
     "log_partition",
     "decisions",
     "proposals",
