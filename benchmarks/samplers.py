@@ -6,7 +6,7 @@ An Ising model of yeast (14 labels, interactions that depend on x) and a Birkhof
 MLP h of width 128, residual tau, min-min with 16 surrogate draws, batches of 64, Adam 1e-3 with cosine decay, penalty
 1e-3. On 20 test rows each kernel runs 8 chains of 1000 draws from the surrogate's r, after 100 steps of burn-in.
 Effective draws are those of the mean of g and of each marginal between 1 and 99 %: the least and the median over them,
-then the median over the rows. The largest error of the marginals, against exact ones, says whether they may be believed.
+then the median over the rows. The largest error of the marginals, against exact ones, says whether to believe them.
 """
 
 import argparse
