@@ -21,6 +21,7 @@ from ..spaces import Permutations, TooLargeError
 from .partitions import Method, partition
 from .rows import check_index, over_rows
 
+MIN_PARTICLES = 64
 # How to draw: by name, by a kernel, or by annealing.
 Drawing = str | kernels.AbstractKernel | samplers.AbstractAnnealing
 
@@ -295,7 +296,7 @@ def _drawing(model: EBM, method: Drawing, num: int, burn_in: int, thin: int) -> 
     if method == "importance":
         return WeightedDraws(samplers.ImportanceSampling(num))
     if method == "sequential":
-        method = samplers.SequentialMonteCarlo(max(num, 64))
+        method = samplers.SequentialMonteCarlo(max(num, MIN_PARTICLES))
     if isinstance(method, samplers.AbstractAnnealing):
         method.check(model)
         return _Resample(method, num)
