@@ -10,7 +10,6 @@ then the median over the rows. The largest error of the marginals, against exact
 """
 
 import argparse
-import functools
 from pathlib import Path
 
 import equinox as eqx
@@ -39,8 +38,7 @@ KERNELS = {
 ON_RANKINGS = ("Gibbs", "independence (r)", "guided, c = 2, 4 tries")
 
 
-# Without XLA's fusion emitters these programs compile in three quarters of the time and run as fast.
-@functools.partial(eqx.filter_jit, compiler_options={"xla_cpu_use_fusion_emitters": False})
+@eqx.filter_jit
 def chains(kernel: kernels.AbstractKernel, model: pt.EBM, x: jax.Array, key: jax.Array):
     """Draws of every row, and their mean acceptance."""
 
