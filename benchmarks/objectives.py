@@ -65,7 +65,7 @@ def objectives(space: pt.spaces.AbstractSpace, features: int) -> dict[str, Any]:
     return found
 
 
-def source(objective: Any, space: pt.spaces.AbstractSpace, x: np.ndarray, y: np.ndarray) -> pt.batches.Rows:
+def source(objective: Any, space: pt.spaces.AbstractSpace, x: np.ndarray, y: np.ndarray) -> pt.batches.AbstractRows:
     """The rows as the objective wants them."""
     if not isinstance(objective, pt.objectives.Preferences | pt.objectives.Scores):
         return pt.batches.Rows(x, y, batch_size=64)

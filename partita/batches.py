@@ -19,7 +19,7 @@ from .model import EBM
 from .partition import table_of
 from .spaces import AbstractSpace, KSubsets, Permutations, Simplex
 
-__all__ = ["AbstractSource", "Chunk", "Preferences", "Rows", "Scores", "Stream", "batch"]
+__all__ = ["AbstractRows", "AbstractSource", "Chunk", "Preferences", "Rows", "Scores", "Stream", "batch"]
 
 
 class Chunk(NamedTuple):
@@ -49,7 +49,7 @@ class AbstractReader(abc.ABC):
         """Rows for steps start, ..., start + steps - 1 in a chunk of `size` steps; None where the rows have run out."""
 
 
-class Rows(AbstractSource):
+class AbstractRows(AbstractSource):
     """A data set in memory. x: array or scipy sparse matrix; y: array; `batch_size` None is the full batch.
 
     Mini-batches go through a new random order every epoch (what does not fill a batch waits for the next order).
@@ -57,6 +57,10 @@ class Rows(AbstractSource):
 
     def __init__(self, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, batch_size: int | None = None):
         self.x, self.y, self.weight, self.reference, self.batch_size = x, y, weight, reference, batch_size
+
+    @abc.abstractmethod
+    def target(self, space: AbstractSpace, y: np.ndarray) -> PyTree:
+        """What the rows bring besides y, checked."""
 
     def open(self, model, *, key):
         x, y, weight = _check_rows(model.space, self.x, self.y, self.weight)
@@ -75,9 +79,6 @@ class Rows(AbstractSource):
         features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
         data = Batch(features, jnp.asarray(y), jnp.arange(n), weight, self.reference, self.target(model.space, y))
         return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
-
-    def target(self, space: AbstractSpace, y: np.ndarray) -> PyTree:
-        """What the rows bring besides y, checked: nothing."""
 
 
 class _RowsReader(AbstractReader):
@@ -106,7 +107,14 @@ class _RowsReader(AbstractReader):
         return self.order[turn * self.batch_size : (turn + 1) * self.batch_size]
 
 
-class Preferences(Rows):
+class Rows(AbstractRows):
+    __doc__ = AbstractRows.__doc__
+
+    def target(self, space, y):
+        return None
+
+
+class Preferences(AbstractRows):
     """Pairs of outputs: given x, the first is preferred to the second."""
 
     def __init__(self, x: Any, preferred: Any, rejected: Any, **options: Any):
@@ -124,7 +132,7 @@ class Preferences(Rows):
         return jnp.asarray(rejected)
 
 
-class Scores(Rows):
+class Scores(AbstractRows):
     """Outputs with a score t each: how good y is for x."""
 
     def __init__(self, x: Any, y: Any, scores: Any, **options: Any):

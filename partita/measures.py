@@ -164,8 +164,23 @@ class Sequential(AbstractScoredMeasure):
         return self.scores
 
 
-class Completions(Sequential):
+class Completions(AbstractScoredMeasure):
     """Uniform over the rankings that agree with what is known: scores hold those labels, the others have 0."""
+
+    scores: Float[Array, " *rows k k"]
+
+    @property
+    def space(self):
+        return Permutations(self.scores.shape[-1])
+
+    def sample(self, num, *, key):
+        return Sequential(self.scores).sample(num, key=key)
+
+    def log_prob(self, y):
+        return Sequential(self.scores).log_prob(y)
+
+    def by_rank(self):
+        return self.scores
 
 
 class ConditionalBernoulli(AbstractMeasure):

@@ -168,7 +168,7 @@ def test_where_there_is_no_exact_method_it_says_so(x, key):
         lambda: inference.log_prob(ebm, x, np.zeros((5, 174), int)),
     ]
     for ask in exact_questions:
-        with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin.*learned.*kernels.Gibbs.*Bilinear"):
+        with pytest.raises(TooLargeError, match=r"10\^52.*1,048,576.*MinMin.*learned.*search.*kernels.Gibbs"):
             ask()
     assert np.isfinite(inference.log_prob(ebm, x, np.zeros((5, 174), int), method="learned")).all()
 
@@ -190,7 +190,7 @@ def test_the_mode_of_a_bilinear_coupling_has_no_size_limit(x):
         (lambda m, x: inference.sample(m, x, 0, key=jax.random.key(0)), "at least 1 draw"),
         (
             lambda m, x: inference.sample(m, x, 2, key=jax.random.key(0), method="metropolis"),
-            "'exact', 'sequential', a kernel of partita.kernels.*'metropolis'",
+            "'exact', 'importance', 'sequential', a kernel of partita.kernels.*'metropolis'",
         ),
         (
             lambda m, x: inference.sample(m, x, 2, key=jax.random.key(0), method=Gibbs(), burn_in=-1),

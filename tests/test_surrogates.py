@@ -16,6 +16,7 @@ from partita.energy import Energy
 from partita.measures import Mixture, PlackettLuce, ProductBernoulli, Sequential, Uniform
 from partita.model import EBM
 from partita.objectives import MinMin
+from partita.objectives.proposals import Proposal
 from partita.partition import Table
 from partita.polytopes import Birkhoff, Permutahedron
 from partita.spaces import Hypercube
@@ -221,7 +222,8 @@ def test_weights_stay_below_one_over_the_defense(key):
     ebm = EBM(Energy(lambda x: x, COUPLINGS["unary"]), Table(1))
     batch = Batch(jnp.zeros((2, 4)), jnp.zeros((2, 4), int), jnp.zeros(2, int))
     rows = jax.vmap(ebm.row)(batch.x, batch.index, None)
-    draws = MinMin(500, proposal=Mixture(proposal, ebm.q, 0.1))._draw(ebm, rows, batch, key)
+    r = Proposal.of(Mixture(proposal, ebm.q, 0.1), ebm, rows, batch)
+    draws = r.draw(500, ebm, rows, shared=False, key=key)
     assert draws.y.shape == (2, 500, 4)
     assert float(jnp.exp(draws.log_weight).max()) <= 10.0 + 1e-4
     assert float(jnp.exp(draws.log_weight).mean()) == pytest.approx(1, abs=0.35)
