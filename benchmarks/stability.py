@@ -5,9 +5,9 @@
 MLP h of width 128, MLP tau, batches of 64, Adam. KL with the engine's proposals and residual tau, and every divergence
 by Algorithm 1 with 100 draws and tau(x). A cell of the table is the largest |g| of the last step; counted are numbers
 in the histories (loss, mass, gradient norm, ...) that are not finite, and runs that stopped. `growth` is the largest
-quotient, over the rates, of |g| in the last tenth of the steps and in the tenth before the middle: 2 is what a steady
-step gives, and a run that explodes gives far more. ChiSquare and Tsallis above 1 want g of the size of |Y|: their |g|
-is large where Y is. mediamill is not here.
+quotient, over the rates, of |g| in the last tenth of the steps and in the tenth before the middle: 4 is what steady
+steps of both layers of h give, and a run that explodes gives far more. ChiSquare and Tsallis above 1 want g of the size
+of |Y|: their |g| is large where Y is. mediamill is not here.
 """
 
 import argparse
