@@ -8,7 +8,7 @@ export PARTITA_DATA
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       train on bundled data and show the result (under 2 minutes)"
+	@echo "make demo       train on bundled data and show the result (about 2 minutes)"
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones: real data, thousands of steps"
 	@echo "make lint       ruff and pyright"
