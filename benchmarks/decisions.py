@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 
 import partita as pt
 from benchmarks.data import LABELS, data_dir, multilabel
-from benchmarks.report import show, train
+from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import timed, write
 
 ISING = ("emotions", "scene", "yeast")
@@ -39,8 +39,7 @@ def start(name: str, features: int) -> tuple[pt.EBM, pt.objectives.AbstractObjec
     unary = pt.couplings.Bilinear(pt.polytopes.Cube(LABELS[name]))
     ising = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(LABELS[name]), shared=True)
     coupling, objective = (ising, pt.objectives.MinMin(16)) if name in ISING else (unary, pt.objectives.ExactMLE())
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
-    tau = pt.partition.Residual(pt.networks.MLP(size, (), key=tau_key))
+    tau = residual_tau(coupling, key=tau_key)
     return pt.EBM(pt.Energy(pt.networks.MLP(features, coupling.theta_shape, key=h_key), coupling), tau), objective
 
 

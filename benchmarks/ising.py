@@ -18,7 +18,7 @@ import numpy as np
 
 import partita as pt
 from benchmarks.data import LABELS, data_dir, multilabel
-from benchmarks.report import show, train
+from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
 K = LABELS["cal500"]
@@ -58,8 +58,7 @@ def learn(
     """A trained model, and its seconds."""
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.Linear(data[0].shape[1], coupling.theta_shape, key=h_key), coupling)
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
-    start = pt.EBM(g, pt.partition.Residual(pt.networks.MLP(size, (), width=64, key=tau_key)))
+    start = pt.EBM(g, residual_tau(coupling, width=64, key=tau_key))
     run = {"steps": steps, "rate": 1e-2, "tau_rate": 1e-3, "penalty": penalty, "batch_size": 100}
     solution, seconds = train(start, pt.objectives.MinMin(8), data, name=f"{name}, penalty {penalty:g}", **run)
     return solution.model, seconds

@@ -16,7 +16,7 @@ import numpy as np
 
 import partita as pt
 from benchmarks.data import LABELS, data_dir, multilabel
-from benchmarks.report import show, train
+from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
 SETS = ("emotions", "scene", "yeast")
@@ -26,10 +26,9 @@ RUN = {"rate": 1e-3, "penalty": 1e-3, "batch_size": 64}
 def taus(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[str, pt.partition.AbstractTau]:
     """The three kinds, each an MLP of width 128."""
     key = jax.random.key(1)
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
     logits = int(np.prod(coupling.theta_shape))
     return {
-        "residual": pt.partition.Residual(pt.networks.MLP(size, (), key=key)),
+        "residual": residual_tau(coupling, key=key),
         "tau(theta)": pt.partition.Network(pt.networks.MLP(logits, (), key=key), of_logits=True),
         "tau(x)": pt.partition.Network(pt.networks.MLP(features, (), key=key)),
     }

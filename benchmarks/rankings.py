@@ -17,7 +17,7 @@ import numpy as np
 
 import partita as pt
 from benchmarks.data import RANKINGS, data_dir, ranking
-from benchmarks.report import show, train
+from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
 POLYTOPES = {"Birkhoff": pt.polytopes.Birkhoff, "Permutahedron": pt.polytopes.Permutahedron}
@@ -30,8 +30,7 @@ def start(coupling: pt.couplings.Bilinear, features: int, residual: bool) -> pt.
     g = pt.Energy(pt.networks.MLP(features, coupling.theta_shape, depth=2, key=h_key), coupling)
     if not residual:
         return pt.EBM(g, pt.partition.Network(pt.networks.MLP(features, (), depth=2, key=tau_key)))
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
-    return pt.EBM(g, pt.partition.Residual(pt.networks.MLP(size, (), key=tau_key)))
+    return pt.EBM(g, residual_tau(coupling, key=tau_key))
 
 
 def bound(model: pt.EBM, x: np.ndarray) -> jax.Array:

@@ -19,7 +19,7 @@ import matplotlib
 import numpy as np
 
 import partita as pt
-from benchmarks.report import non_finite, show, train
+from benchmarks.report import non_finite, residual_tau, show, train
 from benchmarks.timing import write
 
 matplotlib.use("Agg")
@@ -117,8 +117,7 @@ def learn(
     kind, draws = how
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.Linear(FEATURES, coupling.theta_shape, key=h_key), coupling)
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
-    start = pt.EBM(g, pt.partition.Residual(pt.networks.MLP(size, (), width=64, key=tau_key)))
+    start = pt.EBM(g, residual_tau(coupling, width=64, key=tau_key))
     objective = pt.objectives.MinMin(draws) if kind == "surrogate" else pt.objectives.MinMin(draws, proposal=None)
     solution, seconds = train(start, objective, data, name=told, steps=steps, rate=rate, tau_rate=3e-3, batch_size=100)
     history = solution.history.steps

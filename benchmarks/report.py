@@ -20,6 +20,12 @@ def cosine(steps: int) -> Callable:
     return optax.cosine_decay_schedule(1.0, steps)
 
 
+def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.partition.Residual:
+    """The bound of the coupling's surrogate, corrected by an MLP; `options` are the MLP's."""
+    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
+    return pt.partition.Residual(pt.networks.MLP(size, (), **options))
+
+
 def train(
     model: pt.EBM, objective: pt.objectives.AbstractObjective, data: tuple, *, name: str, steps: int, **options: Any
 ) -> tuple[pt.solver.Solution, float]:

@@ -19,7 +19,7 @@ import numpy as np
 
 import partita as pt
 from benchmarks.data import LABELS, data_dir, multilabel, ranking
-from benchmarks.report import show, train
+from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import pin, timed, write
 from partita import kernels
 
@@ -104,8 +104,7 @@ def main() -> None:
     pin()
     for told, (coupling, (x, y, x_test, _), names) in models(data_dir()).items():
         h_key, tau_key = jax.random.split(jax.random.key(0))
-        size = pt.surrogates.surrogate(coupling).summary_size(coupling)
-        tau = pt.partition.Residual(pt.networks.MLP(size, (), key=tau_key))
+        tau = residual_tau(coupling, key=tau_key)
         start = pt.EBM(pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling), tau)
         solution, spent = train(start, pt.objectives.MinMin(16), (x, y), name=told, steps=options.steps, **RUN)
         model, few = solution.model, jnp.asarray(x_test[:ROWS], float)

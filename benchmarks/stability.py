@@ -19,7 +19,7 @@ from rich.progress import track
 
 import partita as pt
 from benchmarks.data import LABELS, RANKINGS, data_dir, multilabel, ranking
-from benchmarks.report import non_finite, show
+from benchmarks.report import non_finite, residual_tau, show
 from benchmarks.timing import write
 
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -47,9 +47,8 @@ def estimators(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[s
     """(model, objective) by name."""
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.MLP(features, coupling.theta_shape, key=h_key), coupling)
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
-    residual = pt.partition.Residual(pt.networks.MLP(size, (), key=tau_key))
-    found: dict[str, tuple] = {"KL, engine": (pt.EBM(g, residual), pt.objectives.MinMin(16))}
+    corrected = residual_tau(coupling, key=tau_key)
+    found: dict[str, tuple] = {"KL, engine": (pt.EBM(g, corrected), pt.objectives.MinMin(16))}
     for f in DIVERGENCES:
         tau = pt.partition.Network(pt.networks.MLP(features, (), key=tau_key), f)
         name = f"Tsallis {f.alpha}" if isinstance(f, pt.divergences.Tsallis) else type(f).__name__

@@ -54,8 +54,7 @@ class AbstractCoupling(eqx.Module):
 
     def around(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"]) -> Float[Array, " moves"]:
         """Phi of every output one local move away from y."""
-        moves = jnp.arange(self.space.num_moves)
-        return jax.vmap(lambda i: self(theta, self.space.move(y, i)))(moves)
+        return jax.vmap(lambda y: self(theta, y))(self.space.moves(y))
 
 
 class Bilinear(AbstractCoupling):

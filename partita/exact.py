@@ -50,6 +50,7 @@ __all__ = [
     "mode",
     "sample",
     "softmax",
+    "subsets",
 ]
 
 MAX_STATES = 2**20
@@ -171,7 +172,7 @@ class SubsetDP(AbstractMethod):
     def before(self, theta, q):
         scores = self.polytope.matrix(theta)
         k = scores.shape[0]
-        tables = _subsets(k)
+        tables = subsets(k)
         still = [jnp.zeros(label.shape, scores.dtype) for _, _, label in tables]
         # The probability that label j completes the set S is the derivative in a term added to that step.
         steps = jax.grad(lambda added: self._layers(scores, q, jax.nn.logsumexp, added)[-1][0])(still)
@@ -185,7 +186,7 @@ class SubsetDP(AbstractMethod):
     def _layers(self, scores, q, reduce, added=None):
         """a(S) for the sets of 0, 1, ..., k labels, each layer in increasing order of the bit mask of S."""
         layers = [jnp.zeros(1, scores.dtype)]
-        for p, (masks, before, label) in enumerate(_subsets(scores.shape[0])):
+        for p, (masks, before, label) in enumerate(subsets(scores.shape[0])):
             choice = self._log_choice(q, masks)[before, label]
             terms = layers[-1][before] + scores[:, p][label] + choice
             layers.append(reduce(terms if added is None else terms + added[p], axis=-1))
@@ -219,7 +220,7 @@ class SubsetDP(AbstractMethod):
 
 
 @functools.lru_cache(maxsize=8)
-def _subsets(k: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def subsets(k: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Per rank p: the masks of the sets of p labels; for each set S of p + 1, where each S - j is among them, and j."""
     masks = np.arange(2**k)
     size = np.bitwise_count(masks)

@@ -223,8 +223,7 @@ class Informed(AbstractKernel):
 
     def memory(self, target, y):
         """All moves from y, and the log-probability of offering each."""
-        space = target.space
-        others = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.num_moves))
+        others = target.space.moves(y)
         log_prob = target.log_prob_near(y, others) if self.gradient else jax.vmap(target.log_prob)(others)
         # At y with p(y) = 0 all changes are infinite: the moves are then as likely as each other.
         change = jnp.nan_to_num(log_prob - target.log_prob(y), nan=0.0, posinf=0.0, neginf=-jnp.inf)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ._types import Array, Float, Key, PyTree
 
-__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Paired", "ResNet"]
+__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Paired", "ResNet", "without_gradient"]
 
 Shape = int | tuple[int, ...]
 
@@ -145,6 +145,11 @@ class Paired(eqx.Module):
 
     def __call__(self, theta, y):
         return self.body(jnp.concatenate([theta.ravel(), y.ravel()]))
+
+
+def without_gradient(tree: PyTree) -> PyTree:
+    """The tree with its parameters as constants; what is not an array, such as an activation, stays as it is."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
 def _output(fan_in: int, out_shape: tuple[int, ...], zero: bool, key: Key) -> Affine:

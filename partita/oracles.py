@@ -12,11 +12,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Int, Key, PyTree, Row, Scalar
+from ._types import Array, Float, Int, Key, Row, Scalar
 from .couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic
 from .divergences import KL
 from .measures import Uniform
 from .model import EBM
+from .networks import without_gradient
 from .polytopes import AbstractPolytope, Cube
 from .regularizers import AbstractEuclidean, AbstractRegularizer, Nothing
 
@@ -71,7 +72,7 @@ class AbstractOracle(eqx.Module):
         return jnp.maximum(jnp.vdot(uphill, best - mu) - omega(polytope, best) + omega(polytope, mu), 0)
 
     def __call__(self, coupling: AbstractCoupling, theta: Float[Array, " *theta"]) -> Solved:
-        fixed, logits = _without_gradient((coupling, theta))
+        fixed, logits = without_gradient((coupling, theta))
         mu = self.argmax(fixed, logits)
         value = coupling.relaxed(theta, mu) - self.regularizer(coupling.polytope, mu)
         return Solved(mu, value, self.gap(fixed, logits, mu))
@@ -209,7 +210,7 @@ class LocalSearch(eqx.Module):
             )
 
     def __call__(self, model: EBM, row: Row, *, key: Key) -> Int[Array, " *y"]:
-        coupling, space = model.g.coupling, model.space
+        coupling = model.g.coupling
         r = row.q if row.near is None else row.near.r
         relaxed = rounded(coupling.polytope, oracle(coupling, Nothing())(coupling, row.theta).mu)
         starts = jnp.concatenate([relaxed[None], r.sample(self.restarts - 1, key=key)])
@@ -220,7 +221,7 @@ class LocalSearch(eqx.Module):
 
         def step(carry):
             y, value, i, _ = carry
-            near = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.num_moves))
+            near = model.space.moves(y)
             values = jax.vmap(rate)(coupling.around(row.theta, y), near)
             best = jnp.argmax(values)
             better = values[best] > value
@@ -251,7 +252,3 @@ def _is_concave(coupling: AbstractCoupling) -> bool:
     if isinstance(coupling, LinearQuadratic):
         return isinstance(coupling.interaction, Factored) and coupling.interaction.concave
     return isinstance(coupling, Bilinear)
-
-
-def _without_gradient(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda a: jax.lax.stop_gradient(a) if eqx.is_inexact_array(a) else a, tree)

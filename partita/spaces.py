@@ -61,6 +61,10 @@ class AbstractSpace(eqx.Module):
     def move(self, y: Int[Array, " *shape"], i: Int[Array, ""]) -> Int[Array, " *shape"]:
         """The i-th output one local move away from y, i = 0, ..., num_moves - 1. If y' is a move from y, so is y."""
 
+    def moves(self, y: Int[Array, " *shape"]) -> Int[Array, " moves *shape"]:
+        """All outputs one local move away from y."""
+        return jax.vmap(self.move, in_axes=(None, 0))(y, jnp.arange(self.num_moves))
+
     def indicators(self, y: Int[Array, " *shape"]) -> Float[Array, " *stat"]:
         """The 0/1 statistics of y whose means are the marginals: y itself, unless a space has more to say."""
         return y.astype(float)

@@ -253,8 +253,7 @@ class Amortized(AbstractSurrogate):
         space = self.outputs
         r, best = _FAMILIES[type(space)](space, parameters)
         best = jax.lax.stop_gradient(best)
-        near = jax.vmap(space.move, in_axes=(None, 0))(best, jnp.arange(space.num_moves))
-        y = jnp.concatenate([best[None], near])
+        y = jnp.concatenate([best[None], space.moves(best)])
         log_terms = jax.vmap(lambda y: q.log_prob(y) + coupling(theta, y))(y)
         summary = jnp.concatenate([jax.lax.stop_gradient(parameters).ravel(), fixed.ravel()])
         return Neighbor(r, jax.nn.logsumexp(log_terms), summary)

@@ -1,9 +1,12 @@
 """The table of cases: every law runs over these. A new space, polytope, divergence or coupling adds one row."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from partita._types import Batch
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
@@ -16,6 +19,16 @@ from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
 from partita.surrogates import Amortized, find
 
 FEATURES = 3
+
+# Compiling is most of the time of the tests; unoptimized programs compile twice as fast and obey the same laws.
+jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def data(space, rows=4, **fields):
+    """A few rows, y drawn uniformly."""
+    x_key, y_key = jax.random.split(jax.random.key(1))
+    x = jax.random.normal(x_key, (rows, FEATURES))
+    return Batch(x, space.sample(rows, key=y_key), index=jnp.arange(rows), **fields)
 
 
 def named(*objects):

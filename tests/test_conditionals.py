@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
-from test_objectives import jit
+from cases import COUPLINGS, DIVERGENCES, FEATURES, jit, model, references
 
 from partita import decisions, exact, inference
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric

@@ -5,8 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import COUPLINGS, model, references
-from test_objectives import data, jit
+from cases import COUPLINGS, data, jit, model, references
 
 from partita import exact
 from partita.divergences import ChiSquare

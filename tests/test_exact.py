@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
-from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
+from cases import COUPLINGS, DIVERGENCES, FEATURES, jit, model, references
 from jaxtyping import Array, Float
 
 from partita import exact
@@ -28,8 +28,6 @@ from partita.spaces import Permutations, TooLargeError
 
 # Scores in the cases are of order 1 and sums have at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 ROWS = 4
 DRAWS = 20_000

@@ -1,13 +1,11 @@
 """Fenchel-Young objectives: zero where the argmax is the observed output, gradients by the envelope, learning."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import COUPLINGS, FEATURES, model, references
+from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import inference
 from partita._types import Batch
@@ -23,9 +21,6 @@ from partita.regularizers import Entropy, Nothing, SquaredNorm
 from partita.solver import Solver, fit
 
 KEY = jax.random.key(0)
-
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def of_logits(coupling):

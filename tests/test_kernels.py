@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.signal
 import scipy.stats
-from cases import COUPLINGS, FEATURES, model, references
+from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import kernels
 from partita.divergences import KL, ChiSquare
@@ -37,9 +37,6 @@ CHAINS, STEPS = 4000, 20
 # chi-square, and for KL p must still be invariant.
 OFF = 1.5
 X = jax.random.normal(jax.random.key(3), (2, FEATURES))
-
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def assert_follow(y, log_prob, elements, least=1e-4):

@@ -1,17 +1,15 @@
 """Maximum likelihood by chains: its gradient is that of the likelihood once the chains have forgotten their start."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import COUPLINGS, FEATURES, model, references
+from cases import COUPLINGS, FEATURES, data, jit, model, references
 
 from partita import batches
-from partita._types import RESULTS, Batch
+from partita._types import RESULTS
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.energy import Energy
@@ -26,14 +24,6 @@ from partita.solver import HeldOut, Solver, fit
 from partita.spaces import Simplex
 
 ROWS, SEEDS, VISITS = 3, 200, 25
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-def data(space):
-    x_key, y_key = jax.random.split(jax.random.key(1))
-    x = jax.random.normal(x_key, (ROWS, FEATURES))
-    return Batch(x, space.sample(ROWS, key=y_key), index=jnp.arange(ROWS))
 
 
 def enumerated(ebm, batch):
@@ -78,7 +68,7 @@ def z_scores(objective, name, key, **options):
     """Of the mean gradient over the seeds, in 4 directions."""
     ebm = model(COUPLINGS[name], q=references(COUPLINGS[name].space)[-1], scale=0.7, **options)
     objective.check(ebm)
-    truth, found, info = jax.tree.map(np.asarray, gradients(objective, ebm, data(ebm.space), key))
+    truth, found, info = jax.tree.map(np.asarray, gradients(objective, ebm, data(ebm.space, ROWS), key))
     assert (info["acceptance"] > 0.05).all()
     assert np.abs(truth).max() > 0.02
     return (found.mean(axis=0) - truth) / (found.std(axis=0, ddof=1) / SEEDS**0.5)
@@ -114,7 +104,7 @@ def test_chains_go_on_where_the_row_was_left(key):
     """Each row has its own: a visit to some leaves the others as they were."""
     ebm = model(COUPLINGS["ising"])
     objective = MCMC(Gibbs(), chains=2, steps=3, persistent=5)
-    batch = data(ebm.space)
+    batch = data(ebm.space, ROWS)
     batch = eqx.tree_at(lambda b: b.index, batch, jnp.array([4, 0, 2]))
     visit = jit(lambda state, key: objective.loss(ebm, state, batch, key=key)[1][0])
     first = objective.init(ebm, key=key)

@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import COUPLINGS, FEATURES, model, references
+from cases import COUPLINGS, FEATURES, data, jit, model, references
 from test_contrastive import flat
-from test_objectives import data, jit
 
 from partita import exact
 from partita.batches import Rows

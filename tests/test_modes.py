@@ -1,13 +1,11 @@
 """Modes by local search: local maxima always, and on small spaces nearly always the enumerated mode."""
 
-import functools
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import COUPLINGS, FEATURES, model, references
+from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import inference
 from partita._types import Row
@@ -19,9 +17,6 @@ from partita.spaces import TooLargeError
 
 ROWS = 200
 KEY = jax.random.key(0)
-
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Objectives: what they refuse, how they weigh rows, which q they use, and that they stay finite."""
 
-import functools
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
-from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
+from cases import COUPLINGS, DIVERGENCES, data, jit, model, references
 
 from partita import exact
 from partita._types import Batch
@@ -28,9 +27,6 @@ from partita.spaces import TooLargeError
 TOLERANCE = 2e-5
 ROWS = 4
 
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
-
 
 @jit
 def ask(objective, model, batch, key):
@@ -38,12 +34,6 @@ def ask(objective, model, batch, key):
     loss = eqx.filter_value_and_grad(lambda model: objective.loss(model, None, batch, key=key), has_aux=True)
     (value, (_, info)), gradient = loss(model)
     return value, info, (gradient.g, gradient.tau)
-
-
-def data(space, **fields):
-    x_key, y_key = jax.random.split(jax.random.key(1))
-    x = jax.random.normal(x_key, (ROWS, FEATURES))
-    return Batch(x, space.sample(ROWS, key=y_key), index=jnp.arange(ROWS), **fields)
 
 
 def rows(batch, which):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
-from cases import COUPLINGS, POLYTOPES
+from cases import COUPLINGS, POLYTOPES, jit
 
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural
 from partita.oracles import ClosedForm, CoordinateAscent, ProximalGradient, oracle, rounded
@@ -22,9 +22,6 @@ from partita.spaces import KSubsets
 # gains a few times that.
 TOLERANCE = 1e-4
 ROWS = 12
-
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def concave(k, **options):

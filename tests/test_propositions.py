@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
-from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
+from cases import COUPLINGS, DIVERGENCES, FEATURES, data, jit, model, references
 
-from partita._types import Batch
 from partita.divergences import KL, ChiSquare, JensenShannon
 from partita.energy import Energy
 from partita.measures import ProductBernoulli
@@ -26,16 +25,6 @@ from partita.partition import Table
 # Scores are of order 1 and sums have at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
 ROWS = 4
-
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
-
-
-def data(space):
-    """A few rows, y drawn uniformly."""
-    x_key, y_key = jax.random.split(jax.random.key(1))
-    x = jax.random.normal(x_key, (ROWS, FEATURES))
-    return Batch(x, space.sample(ROWS, key=y_key), index=jnp.arange(ROWS))
 
 
 def energies(model, batch):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import COUPLINGS, DIVERGENCES, FEATURES, model, references
+from cases import COUPLINGS, DIVERGENCES, FEATURES, jit, model, references
 
 from partita import exact
 from partita.divergences import ChiSquare, JensenShannon
@@ -31,8 +31,6 @@ ROUNDING = 2e-5
 
 cases = pytest.mark.parametrize("name", CASES)
 estimators = pytest.mark.parametrize("estimator", ["importance", "annealed", "sequential"])
-# Compiling is most of the time here; unoptimized programs compile twice as fast and obey the same laws.
-jit = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @jit

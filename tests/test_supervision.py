@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import COUPLINGS, FEATURES, model, references
-from test_objectives import jit
+from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita._types import Batch
 from partita.batches import Preferences as Pairs

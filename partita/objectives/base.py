@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
+from ..divergences import KL
 from ..model import EBM
 
 Info = dict[str, Scalar]
@@ -24,6 +25,13 @@ class AbstractObjective(eqx.Module):
 
     def check(self, model: EBM) -> None:
         """Raise where this objective cannot serve the model; called before any work."""
+
+
+def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:
+    """Raise where f is another divergence than KL; `why` says what the objective does that needs it."""
+    if not isinstance(model.f, KL):
+        name = type(objective).__name__
+        raise ValueError(f"{name} {why}: it needs f = KL, but f is {type(model.f).__name__}.")
 
 
 def score(model: EBM, row: Row, tau: Scalar, y: Array) -> Scalar:

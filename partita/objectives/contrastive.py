@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from .._types import Array, Float, Scalar
-from ..divergences import KL
 from ..measures import AbstractMeasure
-from ..model import EBM
 from ..spaces import Hypercube
-from .base import AbstractObjective, mean
+from .base import AbstractObjective, check_kl, mean
 from .proposals import Neighboring, Proposal, check_proposal
+
+COMPARES = "compares densities q exp(g)"
 
 
 class NCE(AbstractObjective):
@@ -32,7 +32,7 @@ class NCE(AbstractObjective):
             raise ValueError(f"NCE needs num_samples >= 1 draws of noise per row; got {self.num_samples}.")
 
     def check(self, model):
-        _check_kl(self, model)
+        check_kl(self, model, COMPARES)
         check_proposal(self.noise, model)
 
     def loss(self, model, state, batch, *, key):
@@ -59,19 +59,18 @@ class AbstractLocal(AbstractObjective):
         """The loss of one row, from the log-odds log p(y') / p(y) of its neighbors y'."""
 
     def check(self, model):
-        _check_kl(self, model)
+        check_kl(self, model, COMPARES)
         if not isinstance(model.space, Hypercube):
             name = type(self).__name__
             raise ValueError(f"{name} flips one label at a time: it needs label sets (Hypercube), not {model.space}.")
 
     def loss(self, model, state, batch, *, key):
-        space = model.space
+        coupling = model.g.coupling
 
         def of_row(x, y, index, reference):
             row = model.row(x, index, reference)
-            log_p = lambda y: row.q.log_prob(y) + model.g.coupling(row.theta, y)  # noqa: E731
-            moved = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.num_moves))
-            return self.penalize(jax.vmap(log_p)(moved) - log_p(y))
+            log_p = jax.vmap(row.q.log_prob)(model.space.moves(y)) + coupling.around(row.theta, y)
+            return self.penalize(log_p - row.q.log_prob(y) - coupling(row.theta, y))
 
         losses = jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
         return mean(losses, batch), (state, {})
@@ -89,9 +88,3 @@ class RatioMatching(AbstractLocal):
 
     def penalize(self, odds):
         return jnp.sum(jax.nn.sigmoid(odds) ** 2)
-
-
-def _check_kl(objective: AbstractObjective, model: EBM) -> None:
-    if not isinstance(model.f, KL):
-        name = type(objective).__name__
-        raise ValueError(f"{name} compares densities q exp(g): it needs f = KL, but f is {type(model.f).__name__}.")

@@ -9,6 +9,7 @@ from .._types import Array, Batch, Bool, Int, Key, Row
 from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
+from ..networks import without_gradient
 from .base import AbstractObjective, mean, score
 
 
@@ -81,7 +82,7 @@ class MCMC(AbstractObjective):
     def loss(self, model, state, batch, *, key):
         index = self._check_index(batch)
         # p is fixed while its chains run: no gradient passes through y'.
-        fixed = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, model)
+        fixed = without_gradient(model)
         rows = jax.vmap(fixed.row)(batch.x, batch.index, batch.reference)
         start_key, run_key = jax.random.split(key)
         keys = jax.random.split(start_key, len(batch.y))

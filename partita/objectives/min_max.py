@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import optax
 
 from .._types import Array, Float, PyTree, Scalar
-from ..divergences import KL
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
 from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
-from .base import AbstractObjective, mean
+from .base import AbstractObjective, check_kl, mean
 
 
 class Generator(eqx.Module):
@@ -74,8 +73,7 @@ class MinMax(AbstractObjective):
     def check(self, model):
         if self.generator.outputs != model.space:
             raise ValueError(f"The generator is for {self.generator.outputs}, but the model is on {model.space}.")
-        if not isinstance(model.f, KL):
-            raise ValueError(f"MinMax is maximum likelihood: it needs f = KL, but f is {type(model.f).__name__}.")
+        check_kl(self, model, "is maximum likelihood")
 
     def loss(self, model, state, batch, *, key):
         learned, fixed = eqx.partition(state.generator, eqx.is_inexact_array)
