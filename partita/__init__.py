@@ -17,6 +17,7 @@ _MODULES = (
     "inference",
     "kernels",
     "measures",
+    "members",
     "metrics",
     "model",
     "networks",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ._types import Array, Float, Key, PyTree
 
-__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Paired", "ResNet", "without_gradient"]
+__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Mean", "Paired", "ResNet", "without_gradient"]
 
 Shape = int | tuple[int, ...]
 
@@ -145,6 +145,15 @@ class Paired(eqx.Module):
 
     def __call__(self, theta, y):
         return self.body(jnp.concatenate([theta.ravel(), y.ravel()]))
+
+
+class Mean(eqx.Module):
+    """The mean of several networks of one kind, whose arrays are stacked."""
+
+    bodies: PyTree
+
+    def __call__(self, x):
+        return jnp.mean(eqx.filter_vmap(lambda body: body(x))(self.bodies), axis=0)
 
 
 def without_gradient(tree: PyTree) -> PyTree:

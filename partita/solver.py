@@ -256,8 +256,7 @@ class _Run:
         return Solution(best, result, History(steps, self.measures), self.state)
 
 
-@eqx.filter_jit
-def _run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: Any) -> tuple[State, dict[str, Array]]:
+def run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: Any) -> tuple[State, dict[str, Array]]:
     """A scan over the steps of a chunk. Steps that are not active, or that come after a failure, do nothing."""
     arrays, fixed = eqx.partition(state, eqx.is_array)
 
@@ -277,10 +276,16 @@ def _run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: An
     return eqx.combine(arrays, fixed), record
 
 
-@eqx.filter_jit
-def _loss(objective: AbstractObjective, model: EBM, batch: Batch, key: Key) -> Scalar:
+_run_chunk = eqx.filter_jit(run_chunk)
+
+
+def held_out(objective: AbstractObjective, model: EBM, batch: Batch, key: Key) -> Scalar:
+    """The loss of rows that are not training rows."""
     state_key, loss_key = jax.random.split(key)
     return objective.loss(model, objective.init(model, key=state_key), batch, key=loss_key)[0]
+
+
+_loss = eqx.filter_jit(held_out)
 
 
 def _parts(model: EBM) -> tuple[PyTree, PyTree, PyTree]:

@@ -31,6 +31,7 @@ ORDER = [
     "objectives",
     "batches",
     "solver",
+    "members",
     "inference",
     "decisions",
     "metrics",
