@@ -25,6 +25,7 @@ _MODULES = (
     "oracles",
     "partition",
     "polytopes",
+    "preprocessing",
     "progress",
     "regularizers",
     "samplers",

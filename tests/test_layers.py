@@ -35,6 +35,7 @@ ORDER = [
     "inference",
     "decisions",
     "metrics",
+    "preprocessing",
     "progress",
     "demo",
 ]

@@ -1,0 +1,178 @@
+"""The codec of label sets: outputs as users write them, as 0/1 vectors, and back."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import scipy.sparse
+
+from ..spaces import Hypercube, Simplex
+from .tables import Encoded, absent, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
+
+__all__ = ["LabelSets"]
+
+TABLES = ("matrix", "frame", "sparse")
+
+
+class LabelSets(eqx.Module):
+    """Label sets of one kind, learned by `fit`: `encode` gives 0/1 vectors, `decode` answers in kind.
+
+    | kind | Y | decoded |
+    |---|---|---|
+    | matrix | array (n, k) of 0/1, NaN where a label is missing | array of its dtype, int for floats |
+    | frame | pandas or polars frame of such columns | as for a matrix |
+    | sparse | scipy indicator matrix | csr |
+    | sets | list, series or object array of sets, lists or tuples, None where missing | list of sets or tuples |
+    | classes | one class per row, (n,) or (n, 1) | the same |
+
+    Lists of lists of numbers that are all equally long are a matrix; write sets of numbers as sets.
+
+    >>> sets = LabelSets.fit([{"b"}, {"a", "c"}, set()])
+    >>> sets.classes, sets.encode([{"b", "c"}]).y.tolist()
+    (('a', 'b', 'c'), [[0, 1, 1]])
+    """
+
+    kind: str = eqx.field(static=True)
+    classes: tuple[Hashable, ...] = eqx.field(static=True)
+    form: str = eqx.field(static=True)
+    dtype: str = eqx.field(static=True)
+
+    @classmethod
+    def fit(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "LabelSets":
+        """Learn kind and classes of Y. `classes` names the columns of a table; else it lists all labels, in order."""
+        kind = _kind(Y)
+        if kind in TABLES:
+            values = _zero_one(Y)
+            dtype = values.dtype.name if values.dtype.kind in "iub" else "int64"
+            form = "array" if isinstance(Y, scipy.sparse.sparray) else "matrix"
+            return cls(kind, columns(Y, values.shape[1], classes), form, dtype)
+        if kind == "sets":
+            rows = _rows(Y)
+            seen = ordered((label for row in _checked(rows) for label in row), classes)
+            first = next(row for row in rows if not absent(row))
+            return cls(kind, seen, "set" if isinstance(first, set | frozenset) else "tuple", "object")
+        values, column = _present(Y)
+        seen = ordered(values.tolist(), classes)
+        # Text given in `classes` may be longer than any in Y.
+        dtype = np.array(seen).dtype if values.dtype.kind == "U" else values.dtype
+        return cls(kind, seen, "column" if column else "flat", dtype.str if dtype.kind == "U" else dtype.name)
+
+    @property
+    def space(self) -> Hypercube | Simplex:
+        return (Simplex if self.kind == "classes" else Hypercube)(len(self.classes))
+
+    def encode(self, Y: Any) -> Encoded:
+        """Y as 0/1 vectors. Tables of any kind serve one another; frames are matched by their columns' names."""
+        kind = "sets" if self.kind == "sets" and _rows(Y) is not None else _kind(Y)
+        if kind != self.kind and not {kind, self.kind} <= set(TABLES):
+            raise ValueError(f"Y must be of kind {self.kind!r}, as in fit; got {kind!r}. See LabelSets for the kinds.")
+        if self.kind in TABLES:
+            values = _zero_one(selected(Y, self.classes, self.kind == "frame"))
+            if values.shape[1] != len(self.classes):
+                raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {values.shape[1]}.")
+            return _encoded(values == 1, absent_entries(values))
+        if self.kind == "sets":
+            rows = _checked(_rows(Y))
+            y = np.zeros((len(rows), len(self.classes)), bool)
+            found = [(i, label) for i, row in enumerate(rows) for label in row]
+            y[[i for i, _ in found], located(found, self.classes)] = True
+            missing = np.array([absent(row) for row in _rows(Y)], bool)
+            return _encoded(y, np.broadcast_to(missing[:, None], y.shape))
+        where = located(enumerate(_present(Y)[0].tolist()), self.classes)
+        return _encoded(np.eye(len(self.classes), dtype=bool)[where], np.zeros(1, bool))
+
+    def decode(self, y: Any) -> Any:
+        """0/1 vectors of shape (n, k) in the kind of Y."""
+        y = np.asarray(y)
+        if y.ndim != 2 or y.shape[1] != len(self.classes):
+            raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
+        if self.kind == "sparse":
+            made = scipy.sparse.csr_array if self.form == "array" else scipy.sparse.csr_matrix
+            return made(y.astype(self.dtype))
+        if self.kind in TABLES:
+            return y.astype(self.dtype)
+        if self.kind == "sets":
+            made = set if self.form == "set" else tuple
+            return [made(self.classes[j] for j in np.flatnonzero(row)) for row in y]
+        names = np.empty(len(self.classes), object)
+        names[:] = self.classes
+        flat = names.astype(self.dtype)[y.argmax(axis=1)]
+        return flat[:, None] if self.form == "column" else flat
+
+
+def _kind(Y: Any) -> str:
+    if scipy.sparse.issparse(Y):
+        return "sparse"
+    if is_frame(Y):
+        return "frame" if len(Y.columns) > 1 else "classes"
+    rows = _rows(Y)
+    if rows is not None and not (isinstance(Y, list | tuple) and _are_numbers(rows)):
+        return "sets"
+    shape = np.shape(Y)
+    if len(shape) not in (1, 2):
+        raise ValueError(f"Y must be 0/1 with shape (n, k), sets, or one class per row; got shape {shape}.")
+    return "matrix" if shape[1:] > (1,) else "classes"
+
+
+def _rows(Y: Any) -> Any:
+    """The rows of Y if some of them are collections of labels, else None."""
+    if hasattr(Y, "to_list") and not is_frame(Y):
+        rows = Y.to_list()
+    elif isinstance(Y, list | tuple) or (isinstance(Y, np.ndarray) and Y.dtype == object and Y.ndim == 1):
+        rows = list(Y)
+    else:
+        return None
+    return rows if any(isinstance(row, set | frozenset | list | tuple | np.ndarray) for row in rows) else None
+
+
+def _are_numbers(rows: list) -> bool:
+    """Whether the rows are lists of numbers of one length."""
+    if not all(isinstance(row, list | tuple | np.ndarray) for row in rows) or len({len(row) for row in rows}) > 1:
+        return False
+    number = (bool, int, float, np.number, np.bool_)
+    return all(absent(value) or isinstance(value, number) for row in rows for value in row)
+
+
+def _checked(rows: list) -> list[Any]:
+    """Every row as a collection of labels, empty if it is missing."""
+    made = []
+    for i, row in enumerate(rows):
+        if isinstance(row, str | bytes):
+            raise ValueError(
+                f"Row {i} is the string {row!r}, which would be read letter by letter. "
+                f"Write the set {{{row!r}}}, or split it."
+            )
+        if not absent(row) and not isinstance(row, set | frozenset | list | tuple | np.ndarray):
+            raise ValueError(f"Row {i} must be a set of labels, or None if it is missing; got {row!r}.")
+        labels = [] if absent(row) else list(row)
+        if bad := [label for label in labels if absent(label) or not isinstance(label, Hashable)]:
+            raise ValueError(f"Row {i} has the label {bad[0]!r}; labels must be strings or numbers.")
+        made.append(labels)
+    return made
+
+
+def _present(Y: Any) -> tuple[np.ndarray, bool]:
+    """One class for each row."""
+    values, column = labels(Y)
+    missing = absent_entries(values)
+    if missing.any():
+        raise ValueError(f"Row {int(np.argmax(missing))} has no class (NaN or None); drop such rows.")
+    return values, column
+
+
+def _zero_one(Y: Any) -> np.ndarray:
+    values = numbers(Y, "Label sets may also be lists of sets.")
+    if values.ndim != 2 or values.shape[1] < 2 or not values.shape[0]:
+        raise ValueError(f"Y must be 0/1 with shape (n, k), k >= 2 labels; got shape {values.shape}.")
+    wrong = values[~((values == 0) | (values == 1) | absent_entries(values))]
+    if wrong.size:
+        found = f"up to {wrong.max()}" if wrong.max() > 1 else f"such as {wrong[0]}"
+        raise ValueError(
+            f"Y must be 0/1 with shape (n, k); got {values.dtype} with values {found}. For rankings use LabelRanker."
+        )
+    return values
+
+
+def _encoded(y: np.ndarray, missing: np.ndarray) -> Encoded:
+    return Encoded(y.astype(np.int32), missing.astype(np.int32) if missing.any() else None)
