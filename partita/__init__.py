@@ -22,6 +22,7 @@ _MODULES = (
     "model",
     "networks",
     "objectives",
+    "observed",
     "oracles",
     "partition",
     "polytopes",

@@ -16,6 +16,10 @@ class Batch(eqx.Module):
 
     `index` is a row's position in the training set (None: not a training row), `reference` a measure q(y|x) whose
     arrays carry one leading axis for the rows (None: the model's own q serves all rows).
+
+    `free` is what is not observed of y (None: every y is whole). Where it is 0, y_j is observed. For label sets 1 is a
+    missing label, whatever y holds there. For rankings labels of a row with the same positive number are tied: they
+    share the ranks that y gives them, in unknown order. So a list of the first m labels has all others in one group.
     """
 
     x: Float[Array, " n *features"]
@@ -24,6 +28,7 @@ class Batch(eqx.Module):
     weight: Float[Array, " n"] | None = None
     reference: PyTree = None
     target: PyTree = None
+    free: Int[Array, " n k"] | None = None
 
 
 class Row(eqx.Module):

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from ._types import Batch, Key, PyTree
+from ._types import Array, Batch, Key, PyTree
 from .model import EBM
 from .partition import table_of
-from .spaces import AbstractSpace, KSubsets, Permutations, Simplex
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, Simplex
 
 __all__ = ["AbstractRows", "AbstractSource", "Chunk", "Preferences", "Rows", "Scores", "Stream", "batch"]
 
@@ -52,11 +52,23 @@ class AbstractReader(abc.ABC):
 class AbstractRows(AbstractSource):
     """A data set in memory. x: array or scipy sparse matrix; y: array; `batch_size` None is the full batch.
 
+    `free` says what is not observed of y, missing labels or ties: see `Batch`.
+
     Mini-batches go through a new random order every epoch (what does not fill a batch waits for the next order).
     """
 
-    def __init__(self, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, batch_size: int | None = None):
-        self.x, self.y, self.weight, self.reference, self.batch_size = x, y, weight, reference, batch_size
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        weight: Any = None,
+        reference: PyTree = None,
+        batch_size: int | None = None,
+        free: Any = None,
+    ):
+        self.x, self.y, self.free, self.weight = x, y, free, weight
+        self.reference, self.batch_size = reference, batch_size
 
     @abc.abstractmethod
     def target(self, space: AbstractSpace, y: np.ndarray) -> PyTree:
@@ -77,7 +89,8 @@ class AbstractRows(AbstractSource):
         check_model(model, x.shape[1:])
         # Sparse features stay on the host, apart from the arrays of the batch.
         features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
-        data = Batch(features, jnp.asarray(y), jnp.arange(n), weight, self.reference, self.target(model.space, y))
+        target, free = self.target(model.space, y), check_free(model.space, self.free, n)
+        data = Batch(features, jnp.asarray(y), jnp.arange(n), weight, self.reference, target, free)
         return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
 
 
@@ -177,7 +190,10 @@ class _StreamReader(AbstractReader):
 
     def _checked(self, item):
         if isinstance(item, Batch):
-            made = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference)
+            made = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference, free=item.free)
+            if item.free is not None and made.free is None:
+                # Whole rows in a stream where others are not: all batches need one shape.
+                made = eqx.tree_at(lambda b: b.free, made, jnp.zeros_like(made.y), is_leaf=lambda leaf: leaf is None)
         else:
             made = batch(self.model, *item)
         shapes = [leaf.shape for leaf in jax.tree.leaves(made)]
@@ -187,13 +203,14 @@ class _StreamReader(AbstractReader):
         return made
 
 
-def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None) -> Batch:
+def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, free: Any = None) -> Batch:
     """Checked rows that are not training rows: for validation, or to call an objective by hand."""
     dense = x.toarray() if scipy.sparse.issparse(x) else x
     dense, y, weight = _check_rows(model.space, dense, y, weight, normalize=False)
     check_reference(model, reference, y.shape[0])
     check_model(model, dense.shape[1:])
-    return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference)
+    free = check_free(model.space, free, y.shape[0])
+    return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference, free=free)
 
 
 def check_features(x: Any) -> Any:
@@ -240,6 +257,31 @@ def check_outputs(space: AbstractSpace, y: Any, n: int) -> np.ndarray:
             f"{whole[first].tolist()}. {_expected(space)}"
         )
     return whole
+
+
+def check_free(space: AbstractSpace, free: Any, n: int) -> Array | None:
+    """What is not observed of y as `Batch` has it, nothing where every y is whole, or an error that says what is wrong.
+
+    A label that is tied with no other is observed.
+    """
+    if free is None:
+        return None
+    if not isinstance(space, Hypercube | KSubsets | Permutations):
+        raise ValueError(f"Labels can be missing from label sets, and tied in rankings; got `free` for {space}.")
+    free = np.asarray(free)
+    if free.dtype.kind not in "biu" or free.shape != (n, *space.shape):
+        raise ValueError(
+            f"free must hold integers of shape {(n, *space.shape)}, 0 where y is observed; got {free.dtype} of shape "
+            f"{free.shape}."
+        )
+    ranked = isinstance(space, Permutations)
+    largest = space.k if ranked else 1
+    if free.min() < 0 or free.max() > largest:
+        what = "a number per tied group" if ranked else "1 where a label is missing"
+        raise ValueError(f"free is 0 where y is observed, else {what}, up to {largest}; got up to {free.max()}.")
+    if ranked:
+        free = np.where((free[:, :, None] == free[:, None, :]).sum(axis=2) > 1, free, 0)
+    return jnp.asarray(free, int) if free.any() else None
 
 
 @eqx.filter_jit

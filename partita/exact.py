@@ -30,7 +30,7 @@ from .measures import (
     ConditionalBernoulli,
     ProductBernoulli,
     Uniform,
-    with_reference,
+    by_label,
 )
 from .model import EBM
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
@@ -105,14 +105,18 @@ class Unary(AbstractMethod):
         return self.polytope.space
 
     def softmax(self, theta, q, tilt):
-        logits, constant = with_reference(theta + tilt, q)
-        return jnp.sum(jax.nn.softplus(logits)) + constant
+        off, on = by_label(q)
+        return jnp.sum(jnp.logaddexp(off, theta + tilt + on))
 
     def sample(self, theta, q, num, *, key):
-        return ProductBernoulli(with_reference(theta, q)[0]).sample(num, key=key)
+        return ProductBernoulli(self._logits(theta, q)).sample(num, key=key)
 
     def mode(self, theta, q):
-        return self.polytope.argmax(with_reference(theta, q)[0])
+        return self.polytope.argmax(self._logits(theta, q))
+
+    def _logits(self, theta, q):
+        off, on = by_label(q)
+        return theta + (on - off)
 
 
 class ElementarySymmetric(AbstractMethod):

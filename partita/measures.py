@@ -2,13 +2,16 @@
 
 import abc
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from ._types import Array, Bool, Float, Int, Key, Scalar
-from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, permutation
 
 __all__ = [
     "AbstractMeasure",
@@ -16,18 +19,23 @@ __all__ = [
     "AbstractSequentialMeasure",
     "Completions",
     "ConditionalBernoulli",
+    "Mallows",
     "Mixture",
     "PlackettLuce",
     "ProductBernoulli",
     "Sequential",
     "Uniform",
+    "agree",
+    "allowed",
+    "by_label",
     "defended",
     "restricted",
-    "with_reference",
 ]
 
 NOTHING = -1e30
 HELD = 1e3
+# Where a likelihood grows for ever: odds of e^-20 are below one output in 10^8.
+WIDEST = 20.0
 
 
 class AbstractMeasure(eqx.Module):
@@ -127,6 +135,65 @@ class PlackettLuce(AbstractScoredMeasure):
     def by_rank(self):
         return jnp.broadcast_to(self.scores[:, None], (*self.scores.shape, *self.scores.shape))
 
+    @staticmethod
+    def fit_scale(scores: Float[Array, "n k"], y: Int[Array, "n k"]) -> Scalar:
+        """The a >= 0 with which PlackettLuce(a scores) makes the rankings y most likely.
+
+        Where every y follows its scores, or nearly, a ends where those of a row differ by `WIDEST` on average.
+        """
+        largest = WIDEST / jnp.maximum(jnp.ptp(scores, axis=1).mean(), jnp.finfo(scores.dtype).tiny)
+        return _most_likely(lambda a: jax.vmap(lambda s, y: PlackettLuce(a * s).log_prob(y))(scores, y), largest)
+
+
+class Mallows(AbstractSequentialMeasure):
+    """q(y) in proportion to exp(-spread d), d the number of pairs of labels that y and the rank vector `center` order
+    differently; spread >= 0, and 0 is uniform.
+
+    The next rank goes to a label not yet placed in proportion to exp(-spread b), b the number of labels not yet placed
+    that center puts before it: so every b is independent of the others, and the normalizer a product.
+    """
+
+    center: Int[Array, "*rows k"] = eqx.field(converter=jnp.asarray)
+    spread: Float[Array, "*rows"] = eqx.field(converter=lambda spread: jnp.asarray(spread, float))
+
+    def __check_init__(self):
+        if isinstance(self.center, Tracer) or isinstance(self.spread, Tracer):
+            return
+        k = self.center.shape[-1]
+        if (np.sort(self.center) != np.arange(k)).any() or not (np.asarray(self.spread) >= 0).all():
+            raise ValueError(
+                f"Mallows needs a center that holds the rank of each label, a permutation of 0..{k - 1}, and a spread "
+                f">= 0; got {self.center.tolist()} and {self.spread.tolist()}. Scores have ranks argsort(argsort(-s))."
+            )
+
+    @property
+    def space(self):
+        return Permutations(self.center.shape[-1])
+
+    def sample(self, num, *, key):
+        *rows, k = self.center.shape
+        left, noise = k - jnp.arange(k), jax.random.uniform(key, (*rows, num, k), self.spread.dtype)
+        # b = 0, ..., left - 1 by its inverse distribution function; spread 0 has that of 1e-6, up to rounding.
+        spread = jnp.maximum(self.spread, 1e-6)[..., None, None]
+        b = jnp.floor(-jnp.log1p(noise * jnp.expm1(-spread * left)) / spread).astype(int)
+        rank_of = jnp.argsort(permutation(jnp.clip(b, 0, left - 1)))
+        return jnp.take_along_axis(rank_of, self.center[..., None, :], axis=-1)
+
+    def log_prob(self, y):
+        before, after = self.center[:, None] < self.center, y[:, None] > y
+        log_sums = jax.lax.cumlogsumexp(-self.spread * jnp.arange(y.shape[-1]))
+        return -self.spread * jnp.sum(before & after) - jnp.sum(log_sums)
+
+    def log_choice(self, placed):
+        b = jnp.sum((self.center[:, None] > self.center) & ~placed, axis=1)
+        return -self.spread * b - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, -self.spread * b))
+
+    @staticmethod
+    def fit_spread(center: Int[Array, "n k"], y: Int[Array, "n k"]) -> Scalar:
+        """The spread with which Mallows(center, spread) makes the rankings y most likely, at most `WIDEST`."""
+        each = jax.vmap(lambda center, y, spread: Mallows(center, spread).log_prob(y), in_axes=(0, 0, None))
+        return _most_likely(lambda spread: each(center, y, spread), jnp.asarray(WIDEST))
+
 
 class Sequential(AbstractScoredMeasure):
     """Rank p goes to a label not yet placed, with probability proportional to exp(scores[label, p])."""
@@ -165,7 +232,7 @@ class Sequential(AbstractScoredMeasure):
 
 
 class Completions(AbstractScoredMeasure):
-    """Uniform over the rankings that agree with what is known: scores hold those labels, the others have 0."""
+    """Uniform over the rankings that agree with what is known: scores are 0 where a label may be, else -1000."""
 
     scores: Float[Array, " *rows k k"]
 
@@ -265,32 +332,66 @@ def defended(r: AbstractMeasure, q: AbstractMeasure, share: float) -> AbstractMe
     return Mixture(r, q, share) if share else r
 
 
-def restricted(q: AbstractMeasure, known: Int[Array, " k"]) -> tuple[AbstractMeasure, Scalar]:
-    """(q given that some labels are known, log q of that). `known` has -1 where nothing is, else the label's y_j.
+def allowed(y: Int[Array, " k"], free: Int[Array, " k"]) -> Bool[Array, "k k"]:
+    """Of a ranking y with tied groups `free` (see `Batch`): entry (j, p) says whether label j may have rank p."""
+    at_rank = jnp.argsort(y)
+    tied = (free[:, None] == free[at_rank]) & (free[:, None] > 0)
+    return tied | (y[:, None] == jnp.arange(y.shape[0]))
+
+
+def agree(
+    space: AbstractSpace, y: Int[Array, " k"], free: Int[Array, " k"], outputs: Int[Array, "num k"]
+) -> Bool[Array, " num"]:
+    """Which outputs agree with what is observed, (y, free) as in `Batch`."""
+    if isinstance(space, Permutations):
+        return allowed(y, free)[jnp.arange(space.k), outputs].all(axis=1)
+    return ((free > 0) | (outputs == y)).all(axis=1)
+
+
+def restricted(q: AbstractMeasure, y: Int[Array, " k"], free: Int[Array, " k"]) -> tuple[AbstractMeasure, Scalar]:
+    """(q given what is observed, log q of that), (y, free) as in `Batch`.
 
     It holds labels in place by scores of +-1000: as long as scores differ by less, nothing else has a probability.
     """
-    free = known < 0
+    held = jnp.where(y == 1, HELD, -HELD)
     if isinstance(q, Uniform | ProductBernoulli) and isinstance(q.space, Hypercube):
-        logits = q.logits if isinstance(q, ProductBernoulli) else jnp.zeros(known.shape)
-        log_q = jnp.where(free, 0, -jax.nn.softplus(jnp.where(known == 1, -logits, logits)))
-        return ProductBernoulli(jnp.where(free, logits, jnp.where(known == 1, HELD, -HELD))), log_q.sum()
+        off, on = by_label(q)
+        log_q = jnp.where(free > 0, 0, jnp.where(y == 1, on, off))
+        return ProductBernoulli(jnp.where(free > 0, on - off, held)), log_q.sum()
     if isinstance(q, Uniform) and isinstance(q.space, KSubsets):
-        held = ConditionalBernoulli(jnp.where(free, 0.0, jnp.where(known == 1, HELD, -HELD)), q.space.m)
-        # HELD for each label that is on is all that a set which agrees with `known` has.
-        return held, held.log_sums()[-1, -1] - HELD * jnp.sum(known == 1) - q.space.log_size
+        subsets = ConditionalBernoulli(jnp.where(free > 0, 0.0, held), q.space.m)
+        # HELD for each label held on is all that a set which agrees has.
+        constant = HELD * jnp.sum((y == 1) & (free == 0)) + q.space.log_size
+        return subsets, subsets.log_sums()[-1, -1] - constant
     if isinstance(q, Uniform) and isinstance(q.space, Permutations):
-        ranks = jnp.arange(q.space.k)
-        scores = jnp.where(free[:, None], 0.0, jnp.where(known[:, None] == ranks, HELD, -HELD))
-        return Completions(scores), jax.lax.lgamma(1.0 + free.sum()) - q.space.log_size
+        # The orders within the groups: for each label a factor, the labels of its group up to itself.
+        tied = jnp.tril((free[:, None] == free) & (free > 0)).sum(axis=1)
+        orders = jnp.sum(jnp.log(jnp.maximum(tied, 1.0)))
+        return Completions(jnp.where(allowed(y, free), 0.0, -HELD)), orders - q.space.log_size
     raise ValueError(
         f"Labels can be held known under a uniform q on sets or rankings, or independent labels; not under a "
         f"{type(q).__name__} on {q.space}. Filter draws of `inference.sample` instead."
     )
 
 
-def with_reference(u: Float[Array, " k"], q: AbstractMeasure) -> tuple[Float[Array, " k"], Scalar]:
-    """Where log q is linear in the labels, uniform or product Bernoulli: u with its slope added, and its constant."""
-    if isinstance(q, ProductBernoulli):
-        return u + q.logits, -jnp.sum(jax.nn.softplus(q.logits))
-    return u, jnp.asarray(-q.space.log_size, u.dtype)
+def by_label(q: AbstractMeasure) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """log q(y_j = 0) and log q(y_j = 1) of every label, where labels are independent: uniform or product Bernoulli.
+
+    Apart, so that a label held by a logit of 1000 costs no digits.
+    """
+    logits = q.logits if isinstance(q, ProductBernoulli) else jnp.zeros(q.space.shape)
+    return jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)
+
+
+def _most_likely(log_prob: Callable[[Scalar], Float[Array, " n"]], largest: Scalar) -> Scalar:
+    """The number from 0 to `largest` with the highest mean of a concave log_prob, by bisection on its slope."""
+    slope = jax.grad(lambda a: log_prob(a).mean())
+
+    def halve(_, bracket):
+        low, high = bracket
+        middle = (low + high) / 2
+        rising = slope(middle) > 0
+        return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 50, halve, (jnp.zeros_like(largest), largest))
+    return (low + high) / 2

@@ -11,7 +11,7 @@ import numpy as np
 
 from ._types import Array, Bool, Float, Int, Key
 
-__all__ = ["AbstractSpace", "Hypercube", "KSubsets", "Permutations", "Simplex", "TooLargeError"]
+__all__ = ["AbstractSpace", "Hypercube", "KSubsets", "Permutations", "Simplex", "TooLargeError", "permutation"]
 
 MAX_BYTES = 2**30
 
@@ -156,11 +156,7 @@ class Permutations(AbstractSpace):
     def element(self, i):
         # Lehmer code: digit j says how many of the ranks still free are passed over for label j.
         radix = [_int32(math.factorial(self.k - 1 - j)) for j in range(self.k)]
-        digits = [i // radix[j] % (self.k - j) for j in range(self.k)]
-        y = jnp.stack(digits)
-        for j in range(self.k - 2, -1, -1):
-            y = y.at[j + 1 :].add(y[j + 1 :] >= y[j])
-        return y
+        return permutation(jnp.stack([i // radix[j] % (self.k - j) for j in range(self.k)]))
 
     @property
     def num_moves(self):
@@ -266,6 +262,14 @@ class Simplex(AbstractSpace):
     def move(self, y, i):
         """Another class."""
         return jnp.roll(y, i + 1)
+
+
+def permutation(digits: Int[Array, "*rows k"]) -> Int[Array, "*rows k"]:
+    """The permutation with this Lehmer code: entry j is the digits[j]-th number that no earlier entry has taken."""
+    y = digits
+    for j in range(digits.shape[-1] - 2, -1, -1):
+        y = y.at[..., j + 1 :].add(y[..., j + 1 :] >= y[..., j : j + 1])
+    return y
 
 
 def _check_labels(space: Any, advice: str) -> None:

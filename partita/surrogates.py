@@ -28,7 +28,7 @@ from .measures import (
     ProductBernoulli,
     Sequential,
     Uniform,
-    with_reference,
+    by_label,
 )
 from .networks import MLP
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
@@ -80,13 +80,13 @@ class Independent(AbstractSurrogate):
     """Label sets scored by <theta, y>: p itself, independent labels."""
 
     def serves(self, coupling, q, f):
-        by_label = isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Cube) and _by_label(q)
-        return by_label and isinstance(f, KL)
+        unary = isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Cube) and _independent(q)
+        return unary and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
-        logits, constant = with_reference(theta, q)
-        fixed = jax.lax.stop_gradient(logits)
-        return Neighbor(ProductBernoulli(fixed), jnp.sum(jax.nn.softplus(logits)) + constant, jax.nn.sigmoid(fixed))
+        off, on = by_label(q)
+        logits = jax.lax.stop_gradient(theta + (on - off))
+        return Neighbor(ProductBernoulli(logits), jnp.sum(jnp.logaddexp(off, theta + on)), jax.nn.sigmoid(logits))
 
 
 class MeanField(AbstractSurrogate):
@@ -100,7 +100,7 @@ class MeanField(AbstractSurrogate):
     damping: float = eqx.field(static=True, default=0.5)
 
     def serves(self, coupling, q, f):
-        on_sets = isinstance(coupling, LinearQuadratic) and isinstance(coupling.space, Hypercube) and _by_label(q)
+        on_sets = isinstance(coupling, LinearQuadratic) and isinstance(coupling.space, Hypercube) and _independent(q)
         return on_sets and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
@@ -108,7 +108,9 @@ class MeanField(AbstractSurrogate):
         matrix = coupling.interaction.matrix(s)
         # For 0/1 labels the diagonal is part of the linear term.
         diagonal = jnp.diagonal(matrix)
-        linear, constant = with_reference(u + diagonal / 2, q)
+        off, on = by_label(q)
+        scores = u + diagonal / 2
+        linear = scores + (on - off)
         pairs = matrix - jnp.diag(diagonal)
 
         def sweep(_, field):
@@ -117,7 +119,7 @@ class MeanField(AbstractSurrogate):
         field = jax.lax.stop_gradient(jax.lax.fori_loop(0, self.sweeps, sweep, linear))
         m = jax.nn.sigmoid(field)
         entropy = jnp.sum(jax.nn.softplus(field) - m * field)
-        tau = linear @ m + 0.5 * m @ pairs @ m + entropy + constant
+        tau = scores @ m + 0.5 * m @ pairs @ m + entropy + m @ on + (1 - m) @ off
         spread = m * (1 - m)
         second = jax.lax.stop_gradient(spread * (pairs**2 @ spread) / 4)
         return Neighbor(ProductBernoulli(field), tau, jnp.concatenate([m, second]))
@@ -294,7 +296,7 @@ def surrogate(
     )
 
 
-def _by_label(q: AbstractMeasure) -> bool:
+def _independent(q: AbstractMeasure) -> bool:
     return isinstance(q, Uniform | ProductBernoulli)
 
 

@@ -25,6 +25,7 @@ ORDER = [
     "partition",
     "model",
     "exact",
+    "observed",
     "oracles",
     "kernels",
     "samplers",

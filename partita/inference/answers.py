@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import exact, kernels, oracles, samplers
+from .. import exact, kernels, observed, oracles, samplers
 from .._types import Array, Float, Int, Key, PyTree
-from ..batches import check_outputs
+from ..batches import check_free, check_outputs
 from ..couplings import Bilinear
 from ..divergences import KL
 from ..measures import Uniform
@@ -18,6 +18,7 @@ from ..model import EBM
 from ..polytopes import AbstractPolytope, Birkhoff
 from ..regularizers import AbstractRegularizer
 from ..spaces import Permutations, TooLargeError
+from .given import agreeing
 from .partitions import Method, partition
 from .rows import check_index, over_rows
 
@@ -143,11 +144,19 @@ def log_prob(
     key: Key | None = None,
     index: Any = None,
     reference: PyTree = None,
+    free: Any = None,
 ) -> Float[Array, " n"]:
-    """log p(y|x), normalized by `log_partition` with that method."""
-    y = check_outputs(model.space, y, np.shape(x)[0])
+    """log p(y|x), normalized by `log_partition` with that method.
+
+    With `free`, missing labels or ties as in `Batch`, log of the sum of p over all outputs that agree. That sum is
+    exact where it is cheap; elsewhere it comes from the log-partition, by the same method, with what is observed held.
+    """
+    n = np.shape(x)[0]
+    y, free = jnp.asarray(check_outputs(model.space, y, n)), check_free(model.space, free, n)
+    if free is not None and observed.completion(model) != "exact":
+        return agreeing(model, x, y, free, method=method, key=key, reference=reference)
     tau, _ = partition(method, False, key, model, x, index, reference)
-    return over_rows(_log_prob, model, x, jnp.asarray(y), tau, reference=reference)
+    return over_rows(_log_prob, model, x, y, free, tau, reference=reference)
 
 
 def _logits(model, x, reference):
@@ -170,8 +179,9 @@ def _mode(model, x, reference):
     return exact.mode(model, model.row(x, reference=reference))
 
 
-def _log_prob(model, x, reference, y, tau):
-    return model.log_prob(model.row(x, reference=reference), y, tau)
+def _log_prob(model, x, reference, y, free, tau):
+    g, log_q = observed.energy(model, model.row(x, reference=reference), y, free)
+    return log_q + model.f.log_density(g - tau)
 
 
 class _Search(eqx.Module):

@@ -27,7 +27,7 @@ def given(model: EBM, x: Any, known: Any, *, reference: PyTree = None) -> tuple[
     for rankings. Labels are held by a reference that gives nothing to other outputs, and so the surrogate holds them
     too. The normalizer of the held model is not learned: its tau is the surrogate's bound.
     """
-    held, reference, _ = _hold(model, x, known, reference)
+    held, reference, _ = _hold(model, *_check_known(model.space, known, np.shape(x)[0]), reference)
     return held, reference
 
 
@@ -38,33 +38,40 @@ def evidence(
 
     `method` is that of `log_partition`, asked with the labels held and without; "learned" has no value with them held.
     """
+    y, free = _check_known(model.space, known, np.shape(x)[0])
+    return agreeing(model, x, y, free, method=method, key=key, reference=reference)
+
+
+def agreeing(
+    model: EBM, x: Any, y: Array, free: Array, *, method: Method, key: Key | None, reference: PyTree
+) -> Float[Array, " n"]:
+    """log of the sum of p over all outputs that agree with (y, free) as in `Batch`, by holding them."""
     if method == "learned":
         raise ValueError("The normalizer given known labels is not learned; use 'exact', 'importance' or 'annealed'.")
-    held, references, log_q = _hold(model, x, known, reference)
+    held, references, log_q = _hold(model, y, free, reference)
     held_key, free_key = (None, None) if key is None else jax.random.split(key)
     inside = log_partition(held, x, method=method, key=held_key, reference=references)
     return log_q + inside - log_partition(model, x, method=method, key=free_key, reference=reference)
 
 
-def _hold(model: EBM, x: Any, known: Any, reference: PyTree) -> tuple[EBM, PyTree, Float[Array, " n"]]:
+def _hold(model: EBM, y: Array, free: Array, reference: PyTree) -> tuple[EBM, PyTree, Float[Array, " n"]]:
     """The held model, its references, and log q of what is known."""
     if not isinstance(model.f, KL):
         raise ValueError(
             f"Known labels are held in the reference, which gives p(y | known) for f = KL only; f is "
             f"{type(model.f).__name__}. Filter draws of `inference.sample`, or the outputs of `decisions.joint`."
         )
-    known = _check_known(model.space, known, np.shape(x)[0])
-    rows = (None, 0) if reference is None else (0, 0)
-    nothing, _ = restricted(model.q, jnp.full(known.shape[1:], -1))
+    rows = (None if reference is None else 0, 0, 0)
+    nothing, _ = restricted(model.q, y[0], jnp.ones_like(free[0]))
     measures, log_q = eqx.filter_jit(jax.vmap(restricted, in_axes=rows))(
-        model.q if reference is None else reference, known
+        model.q if reference is None else reference, y, free
     )
     surrogate = find(model.g.coupling, nothing, model.f)
     return EBM(model.g, Bound(), q=nothing, f=model.f, surrogate=surrogate), measures, log_q
 
 
-def _check_known(space: AbstractSpace, known: Any, n: int) -> Array:
-    """What is known, one row per x, in the range of y and without contradiction."""
+def _check_known(space: AbstractSpace, known: Any, n: int) -> tuple[Array, Array]:
+    """What is known, one row per x, in the range of y and without contradiction, as (y, free)."""
     known = np.asarray(known)
     if known.dtype.kind not in "iu" or known.shape not in (space.shape, (n, *space.shape)):
         raise ValueError(
@@ -81,7 +88,17 @@ def _check_known(space: AbstractSpace, known: Any, n: int) -> Array:
             f"No y of {space} agrees with what is known of {bad.size} rows, the first is row {bad[0]}: "
             f"{known[bad[0]].tolist()}."
         )
-    return jnp.asarray(known)
+    return jnp.asarray(_completed(space, known)), jnp.asarray(known < 0, int)
+
+
+def _completed(space: AbstractSpace, known: np.ndarray) -> np.ndarray:
+    """The ranks that are left, in order; sets are read at the known labels only."""
+    if not isinstance(space, Permutations):
+        return np.maximum(known, 0)
+    y = known.copy()
+    for row in y:
+        row[row < 0] = np.setdiff1d(np.arange(space.k), row)
+    return y
 
 
 def _contradicts(space: AbstractSpace, known: np.ndarray) -> np.ndarray:

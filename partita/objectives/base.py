@@ -3,8 +3,10 @@
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
+from .. import observed
 from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..model import EBM
@@ -34,10 +36,24 @@ def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:
         raise ValueError(f"{name} {why}: it needs f = KL, but f is {type(model.f).__name__}.")
 
 
-def score(model: EBM, row: Row, tau: Scalar, y: Array) -> Scalar:
-    """g(x, y), less the excess of f."""
-    g = model.g.coupling(row.theta, y)
-    return g - model.f.excess(g - tau, row.q.log_prob(y))
+def check_whole(objective: AbstractObjective, batch: Batch) -> None:
+    """Raise where outputs are observed in part, by what looks at whole ones only."""
+    if batch.free is not None:
+        raise ValueError(
+            f"{type(objective).__name__} needs every y whole, but the rows have missing labels or ties (`free`). Use "
+            "objectives.MinMin or objectives.ExactMLE, or leave such rows out."
+        )
+
+
+def score(model: EBM, row: Row, tau: Scalar, y: Array, free: Array | None) -> Scalar:
+    """g of what is observed, less the excess of f."""
+    g, log_q = observed.energy(model, row, y, free)
+    return g - model.f.excess(g - tau, log_q)
+
+
+def told(losses: Float[Array, " n"], batch: Batch) -> Float[Array, " n"]:
+    """The losses of the rows, 0 where nothing is observed."""
+    return losses if batch.free is None else jnp.where(jax.vmap(observed.nothing)(batch.free), 0, losses)
 
 
 def mean(values: Float[Array, " n"], batch: Batch) -> Scalar:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._types import Array, Float, Scalar
 from ..measures import AbstractMeasure
 from ..spaces import Hypercube
-from .base import AbstractObjective, check_kl, mean
+from .base import AbstractObjective, check_kl, check_whole, mean
 from .proposals import Neighboring, Proposal, check_proposal
 
 COMPARES = "compares densities q exp(g)"
@@ -36,6 +36,7 @@ class NCE(AbstractObjective):
         check_proposal(self.noise, model)
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
         r = Proposal.of(self.noise, model, rows, batch)
         draws = r.draw(self.num_samples, model, rows, shared=False, key=key)
@@ -65,6 +66,7 @@ class AbstractLocal(AbstractObjective):
             raise ValueError(f"{name} flips one label at a time: it needs label sets (Hypercube), not {model.space}.")
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         coupling = model.g.coupling
 
         def of_row(x, y, index, reference):

@@ -6,7 +6,7 @@ import jax
 from .. import oracles
 from ..measures import Uniform
 from ..regularizers import AbstractRegularizer, Nothing, SquaredNorm
-from .base import AbstractObjective, mean
+from .base import AbstractObjective, check_whole, mean
 
 
 class AbstractFenchelYoung(AbstractObjective):
@@ -27,6 +27,7 @@ class AbstractFenchelYoung(AbstractObjective):
             )
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         coupling = model.g.coupling
         solve = oracles.oracle(coupling, self.regularizer)
 

@@ -10,23 +10,26 @@ from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
-from .base import AbstractObjective, mean, score
+from .base import AbstractObjective, check_whole, mean, score, told
 
 
 class ExactMLE(AbstractObjective):
-    """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained."""
+    """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained.
+
+    Of a y with missing labels or ties it is the likelihood of what is observed (`observed.energy`).
+    """
 
     def check(self, model):
         exact.method(model)
 
     def loss(self, model, state, batch, *, key):
-        def of_row(x, y, index, reference):
+        def of_row(x, y, free, index, reference):
             row = model.row(x, index, reference)
             tau = exact.softmax(model, row)
-            return tau - score(model, row, tau, y)
+            return tau - score(model, row, tau, y, free)
 
-        losses = jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
-        return mean(losses, batch), (state, {})
+        losses = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
+        return mean(told(losses, batch), batch), (state, {})
 
 
 class Chains(eqx.Module):
@@ -80,6 +83,7 @@ class MCMC(AbstractObjective):
         return Chains(nowhere, jnp.zeros(self.persistent, bool))
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         index = self._check_index(batch)
         # p is fixed while its chains run: no gradient passes through y'.
         fixed = without_gradient(model)

@@ -11,7 +11,7 @@ import optax
 from .._types import Array, Float, PyTree, Scalar
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
 from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
-from .base import AbstractObjective, check_kl, mean
+from .base import AbstractObjective, check_kl, check_whole, mean
 
 
 class Generator(eqx.Module):
@@ -76,6 +76,7 @@ class MinMax(AbstractObjective):
         check_kl(self, model, "is maximum likelihood")
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         learned, fixed = eqx.partition(state.generator, eqx.is_inexact_array)
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
         draws = jax.vmap(state.generator)(batch.x).sample(self.num_samples, key=key)

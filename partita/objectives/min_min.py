@@ -11,7 +11,7 @@ from ..measures import AbstractMeasure
 from ..model import EBM
 from ..samplers import effective
 from ..surrogates import Amortized
-from .base import AbstractObjective, mean, score
+from .base import AbstractObjective, mean, score, told
 from .proposals import Neighboring, Proposal, check_proposal
 
 
@@ -24,6 +24,9 @@ class MinMin(AbstractObjective):
 
     The paper draws y' anew for each row; `draws="shared"` uses one set for the whole batch (where r does not depend on
     x), which makes the energies one matrix product. Both are unbiased.
+
+    Of a y with missing labels or ties, g(x, y) is the log-mean of exp g over the outputs that agree, under q given
+    that (`observed.energy`): its minimum is still maximum likelihood, of what is observed.
     """
 
     num_samples: int = eqx.field(static=True, default=16)
@@ -50,10 +53,10 @@ class MinMin(AbstractObjective):
             raise ValueError("draws='shared' needs one q for all x, but the data bring a q(y|x) for each row.")
         r = Proposal.of(self.proposal, model, rows, batch)
         draws = r.draw(self.num_samples, model, rows, shared=self.draws == "shared", key=key)
-        of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, None if draws.shared else 0))
-        losses, (mass, scale) = of_row(rows, batch.y, draws)
+        of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, 0, None if draws.shared else 0))
+        losses, (mass, scale) = of_row(rows, batch.y, batch.free, draws)
         info = {"mass": mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
-        loss = mean(losses, batch)
+        loss = mean(told(losses, batch), batch)
         if isinstance(self.proposal, Neighboring) and isinstance(model.surrogate, Amortized):
             fit = mean(jax.vmap(_misfit)(rows, draws, mass), batch)
             # Only its gradient counts, and only for the surrogate.
@@ -61,12 +64,12 @@ class MinMin(AbstractObjective):
         return loss, (state, info)
 
 
-def _terms(model: EBM, row: Row, y: Array, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
+def _terms(model: EBM, row: Row, y: Array, free: Array | None, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
     """The loss of one row; the terms whose mean is the mass sum_y q (f+*)'(g - tau), 1 when normalized; max |g|."""
     tau = model.tau(row)
     g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, draws.y)
     conjugate, mass = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))(g - tau, draws.log_weight)
-    return tau + conjugate.mean() - score(model, row, tau, y), (mass, jnp.abs(g).max())
+    return tau + conjugate.mean() - score(model, row, tau, y, free), (mass, jnp.abs(g).max())
 
 
 def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:

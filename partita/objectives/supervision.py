@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .base import AbstractObjective, mean
+from .base import AbstractObjective, check_whole, mean
 
 
 class Preferences(AbstractObjective):
@@ -26,6 +26,7 @@ class Preferences(AbstractObjective):
             raise ValueError(f"Preferences needs a scale > 0; got {self.scale}.")
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         if batch.target is None:
             raise ValueError("Preferences needs pairs of outputs: give the data as batches.Preferences(x, y+, y-).")
 
@@ -48,6 +49,7 @@ class Scores(AbstractObjective):
             raise ValueError(f"Scores knows the losses 'squared' and 'logistic'; got {self.kind!r}.")
 
     def loss(self, model, state, batch, *, key):
+        check_whole(self, batch)
         if batch.target is None:
             raise ValueError("Scores needs a score for each row: give the data as batches.Scores(x, y, t).")
         g, t = jax.vmap(model.g)(batch.x, batch.y), batch.target

@@ -1,0 +1,391 @@
+"""Outputs observed in part: missing labels and ties, against sums over all outputs that agree."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import COUPLINGS, FEATURES, data, jit, model, references
+
+from partita import batches, inference, objectives, observed
+from partita._types import Batch
+from partita.couplings import Bilinear, LinearQuadratic, Symmetric
+from partita.divergences import ChiSquare
+from partita.energy import Energy
+from partita.measures import ConditionalBernoulli, Mallows, PlackettLuce, ProductBernoulli, restricted
+from partita.model import EBM
+from partita.networks import Linear
+from partita.objectives import ExactMLE, MinMin
+from partita.partition import Bound, Table
+from partita.polytopes import Birkhoff, Cube
+from partita.solver import HeldOut, Solver, fit
+from partita.spaces import Hypercube, KSubsets, Permutations
+
+# Values are of order 1 with at most 24 terms: float32 leaves errors of some 1e-6.
+TOLERANCE = 2e-5
+# (y, free) of a few rows, by space: whole, some labels, all but one, nothing.
+ROWS = {
+    Hypercube(4): [
+        ([1, 0, 1, 1], [0, 0, 0, 0]),
+        ([1, 0, 0, 1], [0, 1, 1, 0]),
+        ([0, 0, 1, 1], [1, 1, 0, 1]),
+        ([0, 0, 0, 0], [1, 1, 1, 1]),
+    ],
+    KSubsets(5, 2): [
+        ([1, 0, 0, 1, 0], [0, 0, 0, 0, 0]),
+        ([1, 0, 0, 1, 0], [0, 1, 0, 1, 1]),
+        ([1, 0, 0, 1, 0], [1, 1, 0, 1, 0]),
+        ([0, 0, 0, 1, 1], [1, 1, 1, 1, 1]),
+    ],
+    # A list of the first, ties at the end or twice, a tie that goes around another label, all tied.
+    Permutations(4): [
+        ([2, 0, 3, 1], [0, 0, 0, 0]),
+        ([2, 0, 3, 1], [4, 0, 4, 4]),
+        ([2, 0, 3, 1], [1, 2, 1, 2]),
+        ([2, 0, 3, 1], [3, 3, 0, 0]),
+        ([2, 0, 3, 1], [1, 1, 1, 1]),
+    ],
+    Permutations(3): [([2, 0, 1], [0, 0, 0]), ([2, 0, 1], [1, 0, 1]), ([2, 0, 1], [1, 1, 1])],
+}
+
+
+def partial(space):
+    y, free = zip(*ROWS[space], strict=True)
+    return jnp.asarray(y), jnp.asarray(free)
+
+
+def agreeing(space, y, free):
+    """Which outputs agree, from the definition: the labels of a group share its ranks, missing ones may be anything."""
+    every, y, free = (np.asarray(a) for a in (space.elements(), y, free))
+    if not isinstance(space, Permutations):
+        return (every[:, free == 0] == y[free == 0]).all(axis=1)
+    groups = [np.flatnonzero(free == group) for group in set(free[free > 0])] + [[j] for j in np.flatnonzero(free == 0)]
+    return np.all([(np.sort(every[:, g], axis=1) == np.sort(y[g])).all(axis=1) for g in groups], axis=0)
+
+
+def test_tied_groups_without_gaps_are_linear_extensions():
+    """Every pair of labels that is not tied keeps its order; and q restricted is uniform over them."""
+    space = Permutations(4)
+    every = np.asarray(space.elements())
+    for y, free in [*ROWS[space][:3], ROWS[space][4], ([3, 1, 2, 0], [0, 2, 2, 0])]:
+        tied = np.equal.outer(free, free) & (np.array(free) > 0)
+        order = np.less.outer(y, y)
+        kept = ((every[:, :, None] < every[:, None, :]) == order) | tied
+        inside = kept.all(axis=(1, 2))
+        np.testing.assert_array_equal(agreeing(space, y, free), inside)
+        held, log_mass = restricted(references(space)[0], jnp.asarray(y), jnp.asarray(free))
+        np.testing.assert_allclose(jnp.exp(jax.vmap(held.log_prob)(every)), inside / inside.sum(), atol=1e-6)
+        assert float(log_mass) == pytest.approx(np.log(inside.mean()), abs=1e-6)
+
+
+@jit
+def enumerated(model, x, y, inside, reference):
+    """(g, log q) of each row's agreeing outputs, and the slope of g in theta, by their sum."""
+
+    def of_row(x, inside, q):
+        def g(theta):
+            every = model.space.elements()
+            log_q, g = jax.vmap(lambda y: (q.log_prob(y), model.g.coupling(theta, y)))(every)
+            log_q = jnp.where(inside, log_q, -jnp.inf)
+            return jax.nn.logsumexp(log_q + g) - jax.nn.logsumexp(log_q), jax.nn.logsumexp(log_q)
+
+        return jax.value_and_grad(g, has_aux=True)(model.g.h(x))
+
+    return jax.vmap(of_row, in_axes=(0, 0, None if reference is None else 0))(
+        x, inside, model.q if reference is None else reference
+    )
+
+
+def found(model, x, y, free, reference=None):
+    def of_row(x, y, free, reference):
+        row = model.row(x, reference=reference)
+        slope = lambda theta: observed.energy(model, eqx.tree_at(lambda r: r.theta, row, theta), y, free)  # noqa: E731
+        return jax.value_and_grad(slope, has_aux=True)(row.theta)
+
+    return jit(jax.vmap(of_row))(x, y, free, reference)
+
+
+def cases():
+    for name in ("unary", "ising-shared", "permutahedron", "birkhoff", "subsets", "neural-rankings"):
+        for q in references(COUPLINGS[name].space):
+            yield name, q, False
+    yield "unary", ProductBernoulli(jnp.zeros(4)), True
+    yield "birkhoff", PlackettLuce(jnp.zeros(4)), True
+    yield "birkhoff", Mallows(jnp.array([1, 3, 0, 2]), 0.7), False
+    yield "neural-rankings", Mallows(jnp.array([1, 0, 2]), 0.7), True
+
+
+CASES = {f"{name}-{type(q).__name__}{'-rows' if rows else ''}": (name, q, rows) for name, q, rows in cases()}
+
+
+def rows_of(q, n):
+    """A q for each row: another one than the model's."""
+    noise = jax.random.normal(jax.random.key(3), (n, q.space.k))
+    if isinstance(q, Mallows):
+        return Mallows(jnp.argsort(noise), jnp.linspace(0.2, 2, n))
+    return type(q)(noise)
+
+
+@pytest.mark.parametrize(("name", "q", "by_row"), CASES.values(), ids=CASES)
+def test_what_is_observed_has_the_sum_over_all_outputs_that_agree(name, q, by_row, key):
+    """g, log q, and the gradient; a whole y has exactly its own."""
+    asked = model(COUPLINGS[name], q=q)
+    y, free = partial(asked.space)
+    x = jax.random.normal(key, (len(y), FEATURES))
+    reference = rows_of(q, len(y)) if by_row else None
+    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
+    truth = enumerated(asked, x, y, jnp.asarray(inside), reference)
+    # A set of two of five is held by 2 labels at 1000: 1e-4 each.
+    tolerance = 5e-4 if name == "subsets" else TOLERANCE
+    answers = found(asked, x, y, free, reference)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=tolerance), answers, truth)
+    whole = jit(jax.vmap(lambda x, y: asked.g.coupling(asked.g.h(x), y)))(x, y)
+    assert observed.completion(asked) == "exact"
+    assert answers[0][0][0] == whole[0] and answers[0][0][1] != whole[1]
+
+
+@pytest.mark.parametrize("name", ["unary", "ising-shared", "permutahedron", "birkhoff"])
+def test_the_bound_of_large_spaces_lies_below(name, key, monkeypatch):
+    """As if the spaces were large. For independent labels there is no need of a bound."""
+    monkeypatch.setattr(observed, "MAX_STATES", 1)
+    asked = model(COUPLINGS[name])
+    assert observed.completion(asked) == ("exact" if name == "unary" else "bound")
+    y, free = partial(asked.space)
+    x = jax.random.normal(key, (len(y), FEATURES))
+    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
+    (truth, log_q), slope = enumerated(asked, x, y, jnp.asarray(inside), None)
+    (bound, of_bound), slope_of_bound = found(asked, x, y, free)
+    np.testing.assert_allclose(of_bound, log_q, atol=TOLERANCE)
+    assert np.all(bound <= truth + 1e-4) and bound[0] == pytest.approx(truth[0], abs=TOLERANCE)
+    # Close, for logits of about 1.
+    np.testing.assert_allclose(bound, truth, atol=TOLERANCE if name == "unary" else 0.3)
+    np.testing.assert_allclose(slope_of_bound, slope, atol=TOLERANCE if name == "unary" else 0.3)
+
+
+def test_many_labels_held_cost_no_digits(key):
+    """174 labels, 150 of them observed: within 1e-6 of the sum over the others."""
+    theta, logits = 3 * jax.random.normal(key, (2, 174))
+    y, free = (theta > 0).astype(int), (jnp.arange(174) >= 150).astype(int)
+    theta64, logits64 = np.asarray(theta, float), np.asarray(logits, float)
+    truth = theta64[:150] @ np.asarray(y[:150]) + np.sum(
+        np.logaddexp(0, theta64 + logits64)[150:] - np.logaddexp(0, logits64)[150:]
+    )
+    for coupling in (Bilinear(Cube(174)), LinearQuadratic(Symmetric(174), shared=True)):
+        ebm = EBM(Energy(lambda theta: theta, coupling), Bound(), q=ProductBernoulli(logits))
+        g, _ = jit(lambda ebm, theta: observed.energy(ebm, ebm.row(theta), y, free))(ebm, theta)
+        assert float(g) == pytest.approx(truth, rel=1e-6)
+
+
+@jit
+def ask(objective, model, batch, key):
+    """Loss and gradient in g and tau."""
+    loss = eqx.filter_value_and_grad(lambda model: objective.loss(model, None, batch, key=key), has_aux=True)
+    (value, _), gradient = loss(model)
+    return value, (gradient.g, gradient.tau)
+
+
+@pytest.mark.parametrize("objective", [ExactMLE(), MinMin(5)], ids=["exact", "min-min"])
+@pytest.mark.parametrize("name", ["ising-shared", "birkhoff"])
+def test_losses_take_what_is_observed_for_y(objective, name, key):
+    """By a batch with `free` they change by the change of g, and its gradient; a row of which nothing is observed has
+    no loss and no gradient at all."""
+    asked = model(COUPLINGS[name])
+    y, free = partial(asked.space)
+    whole = eqx.tree_at(lambda b: b.y, data(asked.space, rows=len(y)), y)
+    batch = eqx.tree_at(lambda b: b.free, whole, free, is_leaf=lambda leaf: leaf is None)
+    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
+    (g, _), _ = enumerated(asked, batch.x, y, jnp.asarray(inside), None)
+    of_y = jax.vmap(asked.g)(batch.x, y)
+    spoken = jnp.arange(len(y)) < len(y) - 1
+    weighed = lambda batch, which: eqx.tree_at(  # noqa: E731
+        lambda b: b.weight, batch, which.astype(float), is_leaf=lambda leaf: leaf is None
+    )
+    change = (
+        ask(objective, asked, weighed(batch, spoken), key)[0] - ask(objective, asked, weighed(whole, spoken), key)[0]
+    )
+    assert float(change) == pytest.approx(float(jnp.mean(spoken * (of_y - g))), abs=TOLERANCE)
+    silent = ask(objective, asked, weighed(batch, ~spoken), key)
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(silent))
+    heard = ask(objective, asked, weighed(whole, ~spoken), key)
+    assert float(heard[0]) != 0
+
+
+@pytest.mark.parametrize("name", ["ising-shared", "birkhoff"])
+def test_probabilities_of_what_may_be_observed_sum_to_one(name, key, monkeypatch):
+    """The outputs fall into classes by what is observed of them: labels 0 and 2, or which label is first and which
+    last. By exact sums; by holding what is observed; and by weighted draws, 4 standard errors of 1,000."""
+    asked = model(COUPLINGS[name])
+    every = np.asarray(asked.space.elements())
+    if name == "birkhoff":
+        free = ((every > 0) & (every < 3)).astype(int)
+        observation = np.where(free > 0, -1, every)
+    else:
+        free = np.tile([0, 1, 0, 1], (len(every), 1))
+        observation = np.where(free > 0, -1, every)
+    _, first, classes = np.unique(observation, axis=0, return_index=True, return_inverse=True)
+    x = np.tile(jax.random.normal(key, FEATURES), (len(every), 1))
+    each = inference.log_prob(asked, x, every)
+    truth = np.log(np.bincount(classes.ravel(), np.exp(each)))
+    summed = inference.log_prob(asked, x[first], every[first], free=free[first])
+    np.testing.assert_allclose(summed, truth, atol=TOLERANCE)
+    assert np.exp(summed).sum() == pytest.approx(1, abs=1e-5)
+    monkeypatch.setattr(observed, "MAX_STATES", 1)
+    held = inference.log_prob(asked, x[first], every[first], free=free[first])
+    np.testing.assert_allclose(held, truth, atol=1e-4)
+    drawn = inference.log_prob(asked, x[first], every[first], free=free[first], method="importance", key=key)
+    np.testing.assert_allclose(drawn, truth, atol=0.2)
+
+
+def test_a_learned_tau_normalizes_what_is_observed(key):
+    asked = model(COUPLINGS["ising"])
+    y, free = partial(asked.space)
+    x = jax.random.normal(key, (len(y), FEATURES))
+    learned, exactly = (inference.log_prob(asked, x, y, free=free, method=method) for method in ("learned", "exact"))
+    tau, truth = (inference.log_partition(asked, x, method=method) for method in ("learned", "exact"))
+    np.testing.assert_allclose(learned - exactly, truth - tau, atol=TOLERANCE)
+
+
+def recovered(name, hide, key, steps=300):
+    """Negative log-likelihood of whole test rows, trained on: whole rows, rows in part, the same read as whole."""
+    coupling, keys = COUPLINGS[name], jax.random.split(key, 4)
+    truth = model(coupling, scale=2.0)
+    x = jax.random.normal(keys[0], (600, FEATURES))
+    y = inference.sample(truth, x, 1, key=keys[1])[:, 0]
+    seen, free = hide(keys[2], y)
+    start = EBM(Energy(Linear(FEATURES, coupling.theta_shape, key=keys[3]), coupling), Table(300))
+    test = batches.batch(start, x[300:], y[300:])
+    solver = Solver(ExactMLE(), learning_rate=0.05, penalty=1e-3)
+    losses = []
+    for source in (
+        batches.Rows(x[:300], y[:300]),
+        batches.Rows(x[:300], seen[:300], free=free[:300]),
+        batches.Rows(x[:300], seen[:300]),
+    ):
+        trained = fit(solver, start, source, steps=steps, every=steps, key=key).model
+        losses.append(HeldOut(ExactMLE(), test, key)(trained))
+    return losses
+
+
+def hide_labels(key, y):
+    free = jax.random.bernoulli(key, 0.4, y.shape).astype(int)
+    return jnp.where(free > 0, 0, y), free
+
+
+def hide_tail(key, y):
+    """Only the first two labels are known; the others in the order of their number."""
+    free = (y >= 2).astype(int)
+    return jnp.argsort(jnp.argsort(jnp.where(free > 0, 2 + jnp.arange(4), y))), free
+
+
+@pytest.mark.parametrize(("name", "hide"), [("ising-shared", hide_labels), ("birkhoff", hide_tail)])
+def test_a_model_is_learned_from_what_is_observed(name, hide, key):
+    """40 % of the labels missing, or only the first two of four ranked: on whole rows the loss is much nearer to that
+    of a model that saw all than that of one that reads what is missing as 0, or ties as an order."""
+    whole, partly, misread = recovered(name, hide, key)
+    assert partly - whole < 0.25 * (misread - whole)
+    assert misread - whole > 0.1
+
+
+def test_min_min_learns_from_a_stream_of_partial_rows(key):
+    """The same data by batches, some of them whole, with a held-out measure."""
+    coupling = COUPLINGS["unary"]
+    ebm = EBM(Energy(Linear(FEATURES, 4, key=key), coupling), Bound())
+    batch = data(coupling.space, rows=8)
+    free = jnp.zeros((8, 4), int).at[:, 1].set(1)
+    parts = [Batch(batch.x, batch.y, free=f) for f in (free, jnp.zeros_like(free))]
+    measure = HeldOut(MinMin(4), batches.batch(ebm, batch.x, batch.y, free=free), key)
+    solved = fit(Solver(MinMin(4)), ebm, batches.Stream(parts * 10), steps=20, every=10, key=key, measure=measure)
+    assert solved.history.measures[-1][1] < solved.history.measures[0][1]
+
+
+X = np.zeros((2, FEATURES))
+SETS, RANKS, PAIR = [[0, 1, 1, 0]] * 2, [[3, 1, 0, 2]] * 2, [[0, 1, 1, 0, 0]] * 2
+
+
+def test_free_is_put_in_order():
+    sets, ranks = model(COUPLINGS["unary"]), model(COUPLINGS["birkhoff"])
+    np.testing.assert_array_equal(batches.batch(sets, X, SETS, free=np.eye(2, 4, dtype=bool)).free, np.eye(2, 4))
+    assert batches.batch(sets, X, SETS, free=np.zeros((2, 4), int)).free is None
+    assert batches.batch(ranks, X, RANKS, free=[[1, 2, 3, 0], [0, 0, 4, 0]]).free is None
+    made = batches.batch(ranks, X, RANKS, free=[[2, 2, 3, 1], [0, 4, 4, 4]])
+    np.testing.assert_array_equal(made.free, [[2, 2, 0, 0], [0, 4, 4, 4]])
+
+
+def check(name, y, free):
+    return batches.batch(model(COUPLINGS[name]), X, y, free=free)
+
+
+def lose(objective, name, y, f=None, target=None, q=None):
+    batch = Batch(jnp.asarray(X), jnp.asarray(y), target=target, free=jnp.ones_like(jnp.asarray(y)))
+    asked = model(COUPLINGS[name] if isinstance(name, str) else name, f=f, q=q)
+    state = objective.init(asked, key=jax.random.key(0))
+    objective.loss(asked, state, batch, key=jax.random.key(0))
+
+
+def generator(key):
+    return objectives.Generator(Hypercube(4), Linear(FEATURES, 4, key=key))
+
+
+LARGE_PL = PlackettLuce(jnp.zeros(13))
+REFUSED = {
+    "classes": (lambda: check("classes", np.eye(2, 4, dtype=int), np.eye(2, 4, dtype=int)), "for Simplex"),
+    "shape": (lambda: check("unary", SETS, [1, 0, 0, 0]), r"shape \(2, 4\).*got int64 of shape \(4,\)"),
+    "fractions": (lambda: check("unary", SETS, np.zeros((2, 4))), "must hold integers.*got float64"),
+    "negative": (lambda: check("birkhoff", RANKS, np.full((2, 4), -1)), "a number per tied group, up to 4; got -1"),
+    "groups of sets": (
+        lambda: check("unary", SETS, np.full((2, 4), 2)),
+        "1 where a label is missing, up to 1; got .* 2",
+    ),
+    "groups beyond k": (lambda: check("birkhoff", RANKS, np.full((2, 4), 5)), "up to 4; got .* 5"),
+    "other f, exact": (lambda: lose(ExactMLE(), "unary", SETS, f=ChiSquare()), "for f = KL only; f is ChiSquare"),
+    "other f, min-min": (
+        lambda: lose(MinMin(proposal=None), "unary", SETS, f=ChiSquare()),
+        "for f = KL only; f is ChiSquare",
+    ),
+    "MCMC": (lambda: lose(objectives.MCMC(), "unary", SETS), "MCMC needs every y whole.*MinMin"),
+    "MinMax": (
+        lambda: lose(objectives.MinMax(generator(jax.random.key(0))), "unary", SETS),
+        "MinMax needs every y whole",
+    ),
+    "NCE": (lambda: lose(objectives.NCE(), "unary", SETS), "NCE needs every y whole"),
+    "PseudoLikelihood": (lambda: lose(objectives.PseudoLikelihood(), "unary", SETS), "PseudoLikelihood needs every y"),
+    "RatioMatching": (lambda: lose(objectives.RatioMatching(), "unary", SETS), "RatioMatching needs every y whole"),
+    "Fenchel-Young": (
+        lambda: lose(objectives.GeneralizedFenchelYoung(), "unary", SETS),
+        "GeneralizedFenchelYoung needs every y whole",
+    ),
+    "Perceptron": (lambda: lose(objectives.Perceptron(), "unary", SETS), "Perceptron needs every y whole"),
+    "Preferences": (
+        lambda: lose(objectives.Preferences(), "unary", SETS, target=jnp.zeros((2, 4), int)),
+        "Preferences needs every y whole",
+    ),
+    "Scores": (lambda: lose(objectives.Scores(), "unary", SETS, target=jnp.zeros(2)), "Scores needs every y whole"),
+    "neither sum nor bound": (
+        lambda: observed.completion(model(LinearQuadratic(Symmetric(20), shared=False, space=KSubsets(20, 9)))),
+        r"up to 4,096 outputs, or by a surrogate, and none serves a LinearQuadratic coupling on KSubsets\(k=20, m=9\)",
+    ),
+    "large q": (
+        lambda: lose(MinMin(), Bilinear(Birkhoff(13)), [np.arange(13)] * 2, q=LARGE_PL),
+        r"not under a PlackettLuce on Permutations\(k=13\)",
+    ),
+    "q of subsets": (
+        lambda: observed.completion(model(COUPLINGS["subsets"], q=ConditionalBernoulli(jnp.zeros(5), 2))),
+        "not under a ConditionalBernoulli on KSubsets",
+    ),
+    "learned with a bound": (
+        lambda: inference.log_prob(
+            model(LinearQuadratic(Symmetric(20), shared=True)),
+            X,
+            np.zeros((2, 20), int),
+            free=np.ones((2, 20), int),
+            method="learned",
+        ),
+        "not learned; use 'exact', 'importance' or 'annealed'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
