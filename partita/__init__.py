@@ -25,6 +25,7 @@ _MODULES = (
     "observed",
     "oracles",
     "partition",
+    "persistence",
     "polytopes",
     "preprocessing",
     "progress",
@@ -34,7 +35,14 @@ _MODULES = (
     "spaces",
     "surrogates",
 )
-_NAMES = {"EBM": "model", "Energy": "energy", "Solver": "solver", "fit": "solver"}
+_NAMES = {
+    "EBM": "model",
+    "Energy": "energy",
+    "Solver": "solver",
+    "fit": "solver",
+    "load": "persistence",
+    "save": "persistence",
+}
 
 __all__ = [*_MODULES, *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 

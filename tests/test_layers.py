@@ -38,6 +38,7 @@ ORDER = [
     "metrics",
     "preprocessing",
     "progress",
+    "persistence",
     "demo",
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.

@@ -1,0 +1,807 @@
+"""What is saved comes back bit for bit, in another process too; what `save` did not write is refused, unexecuted."""
+
+import errno
+import functools
+import hashlib
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import safetensors.numpy
+from cases import COUPLINGS, DIVERGENCES, FEATURES, POLYTOPES, PROPOSALS, REFERENCES, SPACES, model, references
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from test_layers import ORDER
+
+import partita
+from partita import inference, kernels, objectives, oracles, partition, persistence, samplers
+from partita._types import RESULTS
+from partita.couplings import Bilinear
+from partita.energy import Energy
+from partita.model import EBM
+from partita.networks import ICNN, MLP, Linear, ResNet
+from partita.persistence import FileError, classes, files, values
+from partita.polytopes import Cube
+from partita.solver import History, Progress, Solution, Solver, fit
+
+KEY = jax.random.key(3)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.partita"
+
+
+def same_bits(a, b):
+    """Two values of the same type with the same bits, down to containers, weak types and the signs of nan."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        return a.dtype == b.dtype and same_bits(jax.random.key_data(a), jax.random.key_data(b))
+    if isinstance(a, classes.ARRAYS):
+        kinds = [(v.dtype, v.shape, getattr(v, "weak_type", None)) for v in (a, b)]
+        values = [np.asarray(v).tolist() if v.dtype == object else np.asarray(v).tobytes() for v in (a, b)]
+        return kinds[0] == kinds[1] and values[0] == values[1]
+    if isinstance(a, float):
+        return np.float64(a).tobytes() == np.float64(b).tobytes()
+    if isinstance(a, eqx.Module | BaseEstimator):
+        return vars(a).keys() == vars(b).keys() and all(same_bits(vars(a)[name], vars(b)[name]) for name in vars(a))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same_bits(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same_bits, a, b))
+    return a == b
+
+
+def round_trip(value, path, **options):
+    partita.save(value, path)
+    return partita.load(path, **options)
+
+
+NETWORKS = (
+    Linear(3, 4, zero=False, key=KEY),
+    MLP(3, (2, 2), width=5, depth=2, key=KEY),
+    ResNet(3, (), width=4, key=KEY),
+    ICNN(3, width=4, key=KEY),
+)
+TAUS = (
+    partition.Table(7),
+    partition.Network(NETWORKS[0], of_logits=True),
+    partition.Residual(NETWORKS[2]),
+    partition.Shifted(partition.Table(2), jnp.asarray(0.5)),
+    partition.Bound(),
+)
+OTHERS = (
+    objectives.MinMin(8, proposal=None),
+    objectives.MinMin(),
+    objectives.ExactMLE(),
+    objectives.MCMC(),
+    objectives.NCE(),
+    objectives.Perceptron(),
+    objectives.PseudoLikelihood(),
+    kernels.Gibbs(),
+    kernels.Metropolis("uniform"),
+    samplers.AnnealedImportanceSampling(chains=4),
+    samplers.SequentialMonteCarlo(particles=4, kernel=kernels.Gibbs()),
+    oracles.LocalSearch(),
+    History({"loss": np.array([np.nan, -0.0])}, [(10, 0.5), (20, float("nan"))]),
+    Progress(3, 10, 0.25, None, model(COUPLINGS["unary"])),
+    RESULTS.stopped_early,
+)
+MODELS = {
+    f"{name}-{type(q).__name__}": (coupling, q)
+    for name, coupling in COUPLINGS.items()
+    for q in references(coupling.space)
+}
+OBJECTS = [
+    *SPACES.values(),
+    *POLYTOPES.values(),
+    *DIVERGENCES.values(),
+    *COUPLINGS.values(),
+    *REFERENCES.values(),
+    *PROPOSALS.values(),
+    *NETWORKS,
+    *TAUS,
+    *OTHERS,
+]
+VALUES = [
+    *(None, True, 0, -(2**70), 2**8000, 0.1, -0.0, 5e-324, 1e308, float("nan"), -float("nan"), float("-inf")),
+    *("", 'naïve \ud800 \0 "sha256":"', [], (), {}, [1, (2.0, [None])], {"a": 1, 7: (True,), None: "x", "": {}}),
+    *(np.float32(0.1), np.int8(-3), np.bool(True), np.str_("label"), np.complex64(1j), np.longdouble(1) / 3),
+    *(np.array(3.0), np.zeros((0, 3)), np.arange(12).reshape(3, 4)[::2].T, np.array([[True], [False]])),
+    *(np.arange(3, dtype=">u4"), np.array([1 + 2j]), np.array([np.nan, -np.nan, np.inf, -0.0], np.float16)),
+    *(np.array(["a", "bcd"]), np.array([["é"]], ">U3"), np.array(["a", "long"], object), np.zeros((2, 0), "<U4")),
+    *(jnp.arange(3), jnp.asarray(1.5), jnp.full((2, 2), 3), jnp.full(3, -0.0), jnp.ones((0, 2)), jnp.array([True])),
+    *(jnp.array([np.nan, -np.nan, np.inf]), jnp.arange(4, dtype=jnp.bfloat16), jnp.ones(2, jnp.float8_e4m3fn)),
+    *(jax.random.key(0), jax.random.split(jax.random.key(1, impl="rbg"), 3), jax.random.PRNGKey(2)),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}")
+def test_values_come_back_bit_for_bit(value, path):
+    again = round_trip({"value": [value]}, path)
+    assert same_bits(again, {"value": [value]})
+    assert same_bits(round_trip(value, path), value)
+
+
+def test_arrays_that_were_read_can_be_written_to(path):
+    again = round_trip(np.zeros(3), path)
+    again[0] = 1
+    assert again.flags.owndata or again.base.nbytes == again.nbytes
+
+
+@pytest.mark.parametrize("value", OBJECTS, ids=lambda value: f"{type(value).__name__}")
+def test_every_part_of_a_model_comes_back(value, path):
+    again = round_trip(value, path)
+    assert same_bits(again, value)
+    assert jax.tree.structure(again) == jax.tree.structure(value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_come_back_as_equal_trees(name, path):
+    coupling, q = MODELS[name]
+    ebm = model(coupling, q=q)
+    again = round_trip(ebm, path)
+    assert eqx.tree_equal(again, ebm) is True or bool(eqx.tree_equal(again, ebm))
+    assert same_bits(again, ebm)
+    assert jax.tree.structure(again) == jax.tree.structure(ebm)
+
+
+@pytest.mark.parametrize("f", DIVERGENCES.values(), ids=DIVERGENCES)
+def test_models_of_every_divergence_come_back(f, path):
+    ebm = EBM(Energy(NETWORKS[0], Bilinear(Cube(4))), partition.Table(5, f), f=f)
+    assert same_bits(round_trip(ebm, path), ebm)
+
+
+@functools.cache
+def rows(name):
+    ebm = model(COUPLINGS[name])
+    x = np.random.default_rng(0).normal(size=(5, FEATURES))
+    return ebm, x, np.asarray(ebm.space.elements()[:5])
+
+
+COMPILED = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+)
+
+
+@pytest.mark.parametrize("name", ["unary", "birkhoff", "ising", "neural-rankings"])
+def test_answers_are_the_same_bits_without_compiling_anew(name, path):
+    ebm, x, y = rows(name)
+    ask = lambda ebm: (inference.log_prob(ebm, x, y), inference.marginals(ebm, x))  # noqa: E731
+    first = ask(ebm)
+    again = round_trip(ebm, path)
+    assert COMPILED
+    COMPILED.clear()
+    assert same_bits(ask(again), first)
+    assert not COMPILED
+
+
+def test_a_new_process_predicts_the_same_bits(path):
+    ebm, x, y = rows("unary")
+    partita.save(ebm, path)
+    code = (
+        "import sys, numpy as np, partita; from partita import inference; ebm = partita.load(sys.argv[1]); "
+        "x = np.random.default_rng(0).normal(size=(5, 3)); y = np.array(eval(sys.argv[2])); "
+        "print(np.asarray(inference.log_prob(ebm, x, y)).tobytes().hex())"
+    )
+    asked = [sys.executable, "-c", code, str(path), str(y.tolist())]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == np.asarray(inference.log_prob(ebm, x, y)).tobytes().hex()
+
+
+def test_the_same_object_is_the_same_file(tmp_path):
+    ebm, *_ = rows("birkhoff")
+    partita.save(ebm, tmp_path / "one")
+    partita.save(partita.load(tmp_path / "one"), tmp_path / "two")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_other_tools_read_the_tensors(path):
+    ebm, *_ = rows("birkhoff")
+    partita.save(ebm, path)
+    with safetensors.safe_open(path, "numpy") as file:
+        assert file.metadata()["format"] == "partita"
+        np.testing.assert_array_equal(file.get_tensor(".g.h.output.weight"), ebm.g.h.output.weight)
+
+
+def test_a_batch_of_models_comes_back(path):
+    """Arrays with a leading axis more than the fields declare."""
+    batch = eqx.filter_vmap(lambda key: model(COUPLINGS["unary"], key=key))(jax.random.split(KEY, 3))
+    assert same_bits(round_trip(batch, path), batch)
+
+
+def test_wider_types_need_a_jax_that_has_them(path):
+    with jax.enable_x64(True):
+        wide = jnp.arange(3.0)
+        assert same_bits(round_trip(wide, path), wide)
+    with pytest.raises(FileError, match=r"float64.*jax_enable_x64"):
+        partita.load(path)
+
+
+# Your own classes.
+
+
+class Mine(eqx.Module):
+    """A user's h, with a field that is checked and one that is static."""
+
+    layers: list[eqx.nn.Linear]
+    scale: float
+    name: str = eqx.field(static=True)
+
+    def __check_init__(self):
+        if self.scale <= 0:
+            raise ValueError("scale must be positive")
+
+    def __call__(self, x):
+        return self.scale * self.layers[0](x)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Learner(BaseEstimator):
+    """A user's estimator around a model and one of scikit-learn's."""
+
+    def __init__(self, width=8, scaler=None):
+        self.width, self.scaler = width, scaler
+
+    def fit(self, x):
+        self.scaler_ = StandardScaler().fit(x)
+        self.model_ = mine()
+        self.classes_ = np.array(["cat", "dog"], object)
+        return self
+
+
+def mine():
+    h = Mine([eqx.nn.Linear(FEATURES, 4, key=KEY)], 0.5, "h")
+    return EBM(Energy(h, Bilinear(Cube(4))), partition.Network(MLP(FEATURES, (), width=4, key=KEY)))
+
+
+def test_a_users_module_comes_back_with_its_class(path):
+    again = round_trip(mine(), path, classes=(Mine, eqx.nn.Linear))
+    assert same_bits(again, mine())
+    assert jax.tree.structure(again) == jax.tree.structure(mine())
+    with pytest.raises(FileError, match=r"holds a \S*Mine, which is not a class of this partita.*classes=\(Mine,\)"):
+        partita.load(path, classes=(eqx.nn.Linear,))
+
+
+def test_a_users_class_may_move_but_not_become_ambiguous(path, monkeypatch):
+    partita.save(Pair(1, 2), path)
+    monkeypatch.setattr(Pair, "__module__", "elsewhere")
+    assert partita.load(path, classes=(Pair,)) == Pair(1, 2)
+    other = type("Pair", (eqx.Module,), {"__module__": "third"})
+    with pytest.raises(FileError, match="not a class of this partita"):
+        partita.load(path, classes=(Pair, other))
+
+
+def test_a_users_module_that_refuses_its_fields_is_refused(path):
+    ebm = eqx.tree_at(lambda m: m.g.h.scale, mine(), -1.0)
+    with pytest.raises(ValueError, match=r"load would refuse it.*scale must be positive"):
+        partita.save(ebm, path)
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("wrong", [Mine, mine(), int], ids=["no tuple", "object", "int"])
+def test_classes_must_be_classes_made_of_fields(wrong, path):
+    partita.save(1, path)
+    given = wrong if wrong is Mine else (wrong,)
+    with pytest.raises(ValueError, match=r"classes must be a tuple of Equinox modules.*got"):
+        partita.load(path, classes=given)
+
+
+# What cannot be saved.
+
+
+def endless():
+    found = []
+    found.append(found)
+    return found
+
+
+def made_of(cls, **parts):
+    """An object that its own `__init__` would not have made."""
+    made = object.__new__(cls)
+    vars(made).update(parts)
+    return made
+
+
+REFUSED = {
+    r"^\.optimizer is a function.*classes=.*pickle or joblib": Solver(objectives.ExactMLE(), optimizer=optax.sgd),
+    r"^\.g\.h\.activation is a ": EBM(Energy(eqx.nn.MLP(3, 4, 8, 1, key=KEY), Bilinear(Cube(4))), partition.Bound()),
+    r"\['deep'\]\[1\] is a set": {"deep": [0, {1}]},
+    "The object is a object": object(),
+    "The object is a ndarray of type object": np.array([None, 1]),
+    "The object is a ndarray of type datetime64": np.zeros(2, "M8[s]"),
+    "The object is a OrderedDict": OrderedDict(a=1),
+    "The object is a MaskedArray": np.ma.masked_array([1.0]),
+    "has a key of type float": {1.5: 2},
+    "The object is a int": 2**10000,
+    "nested too deeply.*contains itself": endless(),
+    "joblib cannot write.*FunctionTransformer": FunctionTransformer(lambda x: x),
+    "load would refuse it.*Hypercube whose k is a float": made_of(type(SPACES["Hypercube(k=4)"]), k=4.5),
+    "load would refuse it.*needs 0 < m < k": made_of(type(SPACES["KSubsets(k=5,m=2)"]), k=3, m=3),
+}
+
+
+@pytest.mark.parametrize(("message", "value"), REFUSED.items(), ids=[f"{i}" for i in range(len(REFUSED))])
+def test_what_is_not_data_is_refused_by_its_place(message, value, path):
+    path.write_bytes(b"earlier")
+    with pytest.raises(ValueError, match=message):
+        partita.save(value, path)
+    assert path.read_bytes() == b"earlier"
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_description_too_long_for_safetensors_is_refused(path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_HEADER", 2000)
+    with pytest.raises(ValueError, match="allows 2000: hold long lists of numbers as numpy arrays"):
+        partita.save(list(range(1000)), path)
+    assert same_bits(round_trip(np.arange(1000), path), np.arange(1000))
+
+
+# A failed save.
+
+
+class Full:
+    """A file on a disk that is full after ten bytes."""
+
+    def __init__(self, *args):
+        self.file = open(*args)  # noqa: SIM115
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+    def write(self, content):
+        self.file.write(content[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def failing(*_):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "broken"), [(files, "open", Full), (os, "fsync", failing), (os, "replace", failing)]
+)
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(module, name, broken, path, monkeypatch):
+    old = [StandardScaler().fit(np.eye(2)), 1]
+    partita.save(old, path)
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    new = [StandardScaler().fit(np.ones((3, 2))), 2]
+    monkeypatch.setattr(module, name, broken, raising=False)
+    with pytest.raises(OSError, match=r"No space|Input/output"):
+        partita.save(new, path)
+    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
+    assert len(before) == 2
+
+
+def test_a_save_replaces_what_a_link_points_to(path, tmp_path):
+    (tmp_path / "link").symlink_to(path)
+    partita.save(1, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert partita.load(path) == 1
+
+
+# A file that is not what `save` wrote.
+
+
+def original():
+    """The bytes of a small model with a history, an enum and text."""
+    ebm = EBM(Energy(Linear(3, 10, key=KEY), COUPLINGS["ising-sparse"]), partition.Table(3))
+    return {"model": ebm, "names": np.array(["a", "b"]), "end": RESULTS.completed, "key": jax.random.key(1)}
+
+
+@functools.cache
+def original_bytes():
+    encoder = values.Encoder()
+    return files.pack({"object": encoder(original(), ""), "side": None}, encoder.tensors)
+
+
+def parts_of(raw):
+    """(header, description, data) of a file, by hand."""
+    size = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + size])
+    return header, json.loads(header["__metadata__"]["description"]), raw[8 + size :]
+
+
+def sealed(header, description, data, *, seal=True):
+    """A file of these parts; its checksum is done again as `save` does it, or left as it was."""
+    text = description if isinstance(description, str) else json.dumps(description)
+    old = header["__metadata__"]["sha256"]
+    metadata = {**header["__metadata__"], "sha256": "0" * 64 if seal else old, "description": text}
+    dumped = json.dumps({**header, "__metadata__": metadata}, separators=(",", ":")).encode()
+    raw = len(dumped).to_bytes(8, "little") + dumped + data
+    return raw.replace(b"0" * 64, hashlib.sha256(raw).hexdigest().encode(), 1) if seal else raw
+
+
+def edited(change, *, seal=True):
+    header, description, data = parts_of(original_bytes())
+    found = change(header, description)
+    return sealed(header, description if found is None else found, data, seal=seal)
+
+
+def at(*keys):
+    """The part of a description at a path of fields, with a function that sets it."""
+
+    def find(description):
+        found = description["object"]["dict"][0][1]
+        for key in keys:
+            found = found["fields"][key]
+        return found
+
+    return find
+
+
+def setting(value, *keys, name=None):
+    """An edit: the field `keys[-1]` of the model becomes `value`; or its entry `name`."""
+
+    def change(header, description):
+        if name is not None:
+            at(*keys)(description)[name] = value
+        else:
+            at(*keys[:-1])(description)["fields"][keys[-1]] = value
+
+    return change
+
+
+def dropping(description):
+    del at("g", "coupling")(description)["fields"]["shared"]
+
+
+def offsets(header, description):
+    header[".model.tau.values"] = {**header["['model'].tau.values"], "data_offsets": [0, 12]}
+
+
+def more(value):
+    """An edit: another value beside the model."""
+    return lambda header, description: description["object"]["dict"].append(["more", value])
+
+
+def metadata(**entries):
+    return lambda header, description: header["__metadata__"].update(entries)
+
+
+WEIGHT = "['model'].g.h.layer.weight"
+SPACE = ("g", "coupling", "labels")
+# Each with a checksum that is right again.
+FORGED = {
+    "os.system": setting("os.system", "g", name="class"),
+    "builtins.eval": setting("builtins.eval", "g", name="class"),
+    "module of partita's": setting("partita.persistence.files.os", "g", name="class"),
+    "imported name": setting("partita.couplings.Hypercube", *SPACE, name="class"),
+    "function": setting("partita.solver.fit", "g", name="class"),
+    "demo": setting("partita.demo.Problem", "g", name="class"),
+    "no class": setting("partita.model.Nonsense", "g", name="class"),
+    "no module": setting("partita.nonsense.EBM", "g", name="class"),
+    "only partita": setting("partita", "g", name="class"),
+    "dots": setting("..", "g", name="class"),
+    "no string": setting(["partita.energy.Energy"], "g", name="class"),
+    "abstract": setting("partita.couplings.AbstractInteraction", "g", "coupling", "interaction", name="class"),
+    "another class": setting("partita.spaces.Permutations", "g", name="class"),
+    "missing": lambda header, description: dropping(description),
+    "unknown": setting(1, "g", "coupling", "more"),
+    "init": setting(1, "g", "coupling", "__init__"),
+    "class as field": setting(1, "g", "coupling", "__class__"),
+    "text for a number": setting("4", *SPACE, "k"),
+    "fraction": setting(4.5, *SPACE, "k"),
+    "bool for a number": setting(True, *SPACE, "k"),
+    "nothing": setting(None, *SPACE, "k"),
+    "number for a module": setting(3, "g"),
+    "module of another kind": setting({"class": "partita.spaces.Hypercube", "fields": {"k": 4}}, "f"),
+    "list for a tuple": setting([10], "g", "h", "out_shape"),
+    "text in a tuple": setting({"tuple": ["10"]}, "g", "h", "out_shape"),
+    "no array": setting(0.0, "g", "h", "layer", "weight"),
+    "too few labels": setting(0, *SPACE, "k"),
+    "edge of no label": setting({"tuple": [{"tuple": [0, 9]}]}, "g", "coupling", "interaction", "edges"),
+    "nan bound": setting({"float": "000000000000f87f"}, "f", "bound"),
+    "no reference": setting({"class": "partita.measures.Uniform", "fields": {}}, "q"),
+    "enum as class": more({"class": "partita._types.RESULTS", "fields": {}}),
+    "class as enum": more({"enum": "partita.model.EBM", "member": "g"}),
+    "no member": more({"enum": "partita._types.RESULTS", "member": "mro"}),
+    "no such thing": more({"code": "print(1)"}),
+    "nothing at all": more({}),
+    "sklearn without": more({"sklearn": 0}),
+    "negative index": more({"sklearn": -1}),
+    "short float": more({"float": "00"}),
+    "no hexadecimals": more({"float": "zz"}),
+    "literal nan": lambda header, description: json.dumps(description)[:-1] + ', "more": NaN}',
+    "list as key": lambda header, description: description["object"]["dict"].append([["x"], 1]),
+    "triple in dict": lambda header, description: description["object"]["dict"].append([1, 2, 3]),
+    "twice": more({"jax": [WEIGHT, "<f4"], "weak": False}),
+    "no tensor": more({"jax": ["nonsense", "<f4"], "weak": False}),
+    "extra tensor": lambda header, description: description["object"]["dict"].pop(3) and None,
+    "other type": setting({"jax": [WEIGHT, "<i4"], "weak": False}, "g", "h", "layer", "weight"),
+    "objects": setting({"numpy": [WEIGHT, "|O"], "scalar": False}, "g", "h", "layer", "weight"),
+    "records": setting({"numpy": [WEIGHT, "i4,f8"], "scalar": False}, "g", "h", "layer", "weight"),
+    "void": setting({"numpy": [WEIGHT, "V999999999"], "scalar": False}, "g", "h", "layer", "weight"),
+    "no type": setting({"numpy": [WEIGHT, "__import__('os')"], "scalar": False}, "g", "h", "layer", "weight"),
+    "no impl": lambda header, description: description["object"]["dict"][3][1].update(impl="nonsense"),
+    "key of floats": setting({"key": [WEIGHT, "<f4"], "impl": "rbg"}, "g", "h", "layer", "weight"),
+    "much text": more({"text": ["a"], "dtype": "<U999999999", "shape": [1], "scalar": False}),
+    "text of objects": more({"text": [{}], "dtype": "|O", "shape": [1], "scalar": False}),
+    "text of shape": more({"text": ["a"], "dtype": "<U1", "shape": [2], "scalar": False}),
+    "deep": lambda header, description: '{"object":' + "[" * 100_000 + "]" * 100_000 + ',"side":null}',
+    "deep tuples": lambda header, description: '{"object":' + '{"tuple":[' * 900 + "]}" * 900 + ',"side":null}',
+    "no JSON": lambda header, description: "{object}",
+    "long integer": lambda header, description: '{"object":' + "9" * 5000 + ',"side":null}',
+    "no object": lambda header, description: {"side": None},
+    "no dict": lambda header, description: ["object", "side"],
+    "no side": lambda header, description: {"object": 1},
+    "odd side": lambda header, description: {"object": 1, "side": 3},
+    "overlap": offsets,
+    "shape": lambda header, description: (
+        header[WEIGHT].update(shape=[2, 15]) or setting(5, *SPACE, "k")(header, description)
+    ),
+    "huge shape": lambda header, description: header[WEIGHT].update(shape=[2**40, 2**40]),
+    "strange type": lambda header, description: header[WEIGHT].update(dtype="F8_E4M3"),
+    "hole": lambda header, description: header.pop(WEIGHT) and None,
+    "other format": metadata(format="pt"),
+    "no version": metadata(version=""),
+    "version zero": metadata(version="0"),
+    "odd version": metadata(version="1.0"),
+    "newer version": metadata(version="2"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_file_is_refused(name, path, monkeypatch):
+    monkeypatch.setattr(os, "system", lambda *_: pytest.fail("executed"))
+    path.write_bytes(edited(FORGED[name]))
+    assert path.read_bytes() != original_bytes()
+    with pytest.raises(FileError, match=f"^{re.escape(str(path))} "):
+        partita.load(path)
+
+
+def test_the_forger_s_tools_make_a_file_that_is_read(path):
+    """Else the tests above would refuse for another reason."""
+    path.write_bytes(edited(lambda header, description: None))
+    assert same_bits(partita.load(path), original())
+    path.write_bytes(edited(more({"tuple": [1]})))
+    assert partita.load(path)["more"] == (1,)
+
+
+def test_a_newer_file_says_to_upgrade(path):
+    path.write_bytes(edited(metadata(version="12", partita="9.1")))
+    with pytest.raises(FileError, match=r"newer partita, 9\.1, in format 12; this one reads formats up to 1\. Upgrade"):
+        partita.load(path)
+
+
+def swapped(raw):
+    """The file with two tensors of one shape exchanged."""
+    header, description, data = parts_of(raw)
+    (a, b), (c, d) = (header[name]["data_offsets"] for name in ("['model'].tau.values", "['model'].g.h.layer.bias"))
+    n = min(b - a, d - c)
+    data = bytearray(data)
+    data[a : a + n], data[c : c + n] = data[c : c + n], data[a : a + n]
+    return sealed(header, description, bytes(data), seal=False)
+
+
+def corrupted():
+    """A hundred files that an accident may have made of a good one."""
+    raw, rng, found = original_bytes(), np.random.default_rng(0), {}
+    for i, length in enumerate([0, 1, 7, 8, 9, len(raw) - 1, *rng.integers(10, len(raw) - 1, size=24)]):
+        found[f"truncated-{i}"] = raw[:length]
+    size = int.from_bytes(raw[:8], "little")
+    # The length of the header, the header, its last byte, the tensors.
+    places = [*range(8), *rng.integers(8, 8 + size, size=30), 7 + size, *rng.integers(8 + size, len(raw), size=16)]
+    for i, place in enumerate(places):
+        one = bytearray(raw)
+        one[place] ^= int(rng.integers(1, 256))
+        found[f"flipped-{i}"] = bytes(one)
+    found |= {"padded": raw + b"\0", "before": b"\0" + raw, "twice": raw + raw, "blank": bytes(len(raw))}
+    found |= {"other": b"PK\3\4" + raw[4:], "swapped": swapped(raw)}
+    found["spaces"] = raw[: 8 + size - 1] + b"\n" + raw[8 + size :] if raw[7 + size] == 32 else raw[:-1]
+    edits = ["os.system", "missing", "unknown", "fraction", "no tensor", "shape", "other type", "too few labels"]
+    found |= {f"edited-{name}": edited(FORGED[name], seal=False) for name in edits}
+    return found
+
+
+CORRUPTED = corrupted()
+
+
+@pytest.mark.parametrize("name", CORRUPTED)
+def test_a_corrupted_file_is_refused(name, path):
+    path.write_bytes(CORRUPTED[name])
+    with pytest.raises(FileError, match=f"^{re.escape(str(path))} "):
+        partita.load(path)
+
+
+def test_a_hundred_files_were_corrupted():
+    assert len(CORRUPTED) >= 100
+    assert original_bytes() not in CORRUPTED.values()
+
+
+def test_other_files_are_told_apart(path):
+    with pytest.raises(FileNotFoundError):
+        partita.load(path)
+    safetensors.numpy.save_file({"a": np.zeros(2)}, path, metadata={"format": "np"})
+    with pytest.raises(FileError, match="is a safetensors file, but not one that partita wrote"):
+        partita.load(path)
+    path.write_bytes(pickle.dumps(os.system))
+    with pytest.raises(FileError, match="is not a file that partita wrote"):
+        partita.load(path)
+    path.write_bytes(original_bytes()[:-4])
+    with pytest.raises(FileError, match="changed or cut off"):
+        partita.load(path)
+
+
+def test_the_table_of_classes_is_complete():
+    """Every module but the outermost ones is in it, and no two classes of a folder share a name."""
+    assert set(ORDER) - {"progress", "persistence", "demo"} <= set(classes.HOLDERS)
+    for holder in classes.HOLDERS:
+        known = classes._classes_in(holder)
+        modules = [m for name, m in sys.modules.items() if f"{name}.".startswith(f"partita.{holder}.")]
+        defined = {
+            cls for m in modules for cls in vars(m).values() if classes.is_known(cls) and cls.__module__ == m.__name__
+        }
+        assert set(known.values()) == defined
+        assert all(classes.find(classes.name_of(cls), ()) is cls for cls in defined)
+
+
+# Estimators.
+
+
+def learner():
+    return Learner(3).fit(np.arange(12.0).reshape(4, 3))
+
+
+def test_an_estimator_comes_back_with_what_it_learned(path):
+    mine = (Learner, Mine, eqx.nn.Linear)
+    partita.save(learner(), path, classes=mine)
+    again = partita.load(path, classes=mine, trusted=True)
+    assert type(again) is Learner
+    assert again.get_params() == {"width": 3, "scaler": None}
+    assert same_bits(again.model_, learner().model_)
+    assert same_bits(again.classes_, learner().classes_)
+    x = np.ones((2, 3))
+    np.testing.assert_array_equal(again.scaler_.transform(x), learner().scaler_.transform(x))
+
+
+def test_an_estimator_without_its_parameters_is_refused(path):
+    made = made_of(Learner, width=3)
+    with pytest.raises(ValueError, match=r"load would refuse it.*Learner without \['scaler'\]"):
+        partita.save(made, path, classes=(Learner,))
+
+
+def test_estimators_of_scikit_learn_need_consent(path):
+    x, y = np.arange(12.0).reshape(6, 2), [0, 1] * 3
+    estimators = [LogisticRegression().fit(x, y), {"scaler": StandardScaler().fit(x)}]
+    partita.save(estimators, path)
+    assert sorted(os.listdir(path.parent)) == [path.name, f"{path.name}.sklearn"]
+    with pytest.raises(FileError, match=r"pickle in .*model\.partita\.sklearn.*executes whatever code.*trusted=True"):
+        partita.load(path)
+    again = partita.load(path, trusted=True)
+    np.testing.assert_array_equal(again[0].predict_proba(x), estimators[0].predict_proba(x))
+    np.testing.assert_array_equal(again[1]["scaler"].mean_, x.mean(axis=0))
+
+
+class Evil:
+    """Leaves a mark where it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return os.mkdir, (self.mark,)
+
+
+def test_a_pickle_is_never_executed_without_consent_or_with_a_wrong_checksum(path, tmp_path):
+    mark, side = tmp_path / "mark", tmp_path / "model.partita.sklearn"
+    partita.save(StandardScaler(), path)
+    evil = pickle.dumps([Evil(mark)])
+    side.write_bytes(evil)
+    with pytest.raises(FileError, match=r"model\.partita\.sklearn that was written with it.*checksum.*differs"):
+        partita.load(path, trusted=True)
+    header, description, data = parts_of(path.read_bytes())
+    description["side"]["sha256"] = hashlib.sha256(evil).hexdigest()
+    path.write_bytes(sealed(header, description, data))
+    with pytest.raises(FileError, match="trusted=True"):
+        partita.load(path)
+    assert not mark.exists()
+    # With consent and the right checksum it is: the mark does work.
+    partita.load(path, trusted=True)
+    assert mark.exists()
+
+
+def test_a_side_file_that_is_missing_or_unreadable_is_said(path):
+    side = path.with_name("model.partita.sklearn")
+    partita.save(StandardScaler(), path)
+    header, description, data = parts_of(path.read_bytes())
+    description["side"]["sha256"] = hashlib.sha256(b"nonsense").hexdigest()
+    path.write_bytes(sealed(header, description, data))
+    side.write_bytes(b"nonsense")
+    with pytest.raises(FileError, match=r"which scikit-learn .* cannot read"):
+        partita.load(path, trusted=True)
+    side.unlink()
+    with pytest.raises(FileError, match=r"needs .*model\.partita\.sklearn beside it.*not there"):
+        partita.load(path, trusted=True)
+
+
+# Checkpoints.
+
+
+def test_a_run_taken_up_from_a_file_ends_where_an_uninterrupted_one_does(path):
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(16, FEATURES)), rng.integers(0, 2, size=(16, 4))
+    start = EBM(
+        Energy(Linear(FEATURES, 4, key=KEY), Bilinear(Cube(4))), partition.Network(MLP(FEATURES, (), width=4, key=KEY))
+    )
+    solver = Solver(objectives.MinMin(8, proposal=None), learning_rate=1e-2)
+    run = functools.partial(fit, solver, start, data, every=5, key=KEY)
+    whole, half = run(steps=20), run(steps=10)
+    persistence.save_leaves(path, half.state, {"history": half.history, "result": half.result})
+    like = solver.init(start, key=jax.random.key(99))
+    state, info = persistence.load_leaves(path, like)
+    assert same_bits(state, half.state)
+    rest = run(steps=20, resume=Solution(state.model, info["result"], info["history"], state))
+    assert same_bits(rest.state, whole.state)
+    assert same_bits(rest.model, whole.model)
+    assert same_bits(rest.history, whole.history)
+
+
+TREE = {"a": jnp.arange(3.0), "b": (np.arange(2), jax.random.key(1), None), "c": "kept", "d": np.float32(2)}
+
+
+def test_leaves_come_back_in_the_structure_of_like(path):
+    persistence.save_leaves(path, TREE, info=[1, "two"])
+    like = {"a": jnp.zeros(3), "b": (np.zeros(2, int), jax.random.key(7), None), "c": "mine", "d": np.float32(0)}
+    tree, info = persistence.load_leaves(path, like)
+    assert same_bits(tree, {**TREE, "c": "mine"})
+    assert info == [1, "two"]
+
+
+UNLIKE = {
+    "holds 4 arrays, but `like` has 3": {**TREE, "d": 2.0},
+    r"float32\[3\] at \['a'\], but `like` has float32\[4\]": {**TREE, "a": jnp.zeros(4)},
+    r"float32\[3\] at \['a'\], but `like` has int32\[3\]": {**TREE, "a": jnp.arange(3)},
+    r"key<fry>\[\] at .* but `like` has key<rbg>": {**TREE, "b": (np.arange(2), jax.random.key(1, impl="rbg"), None)},
+    r"at \['d'\], but `like` has float32\[\] at \['e'\]": {"e" if key == "d" else key: v for key, v in TREE.items()},
+}
+
+
+@pytest.mark.parametrize(("message", "like"), UNLIKE.items(), ids=["count", "shape", "type", "key", "place"])
+def test_leaves_of_another_tree_are_refused(message, like, path):
+    persistence.save_leaves(path, TREE, None)
+    with pytest.raises(FileError, match=message):
+        persistence.load_leaves(path, like)
+
+
+def test_checkpoints_and_objects_are_told_apart(path):
+    persistence.save_leaves(path, TREE, None)
+    with pytest.raises(FileError, match=r"is a checkpoint: read it with persistence\.load_leaves"):
+        partita.load(path)
+    partita.save(TREE["a"], path)
+    with pytest.raises(FileError, match=r"is not a checkpoint: read it with partita\.load"):
+        persistence.load_leaves(path, TREE)
+    with pytest.raises(ValueError, match="holds no estimators"):
+        persistence.save_leaves(path, TREE, StandardScaler())
+
+
+@pytest.mark.parametrize("place", [3, 100, 700, -1])
+def test_a_corrupted_checkpoint_is_refused(place, path):
+    persistence.save_leaves(path, TREE, None)
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(FileError):
+        persistence.load_leaves(path, TREE)
