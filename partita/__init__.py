@@ -13,6 +13,7 @@ _MODULES = (
     "decisions",
     "divergences",
     "energy",
+    "estimators",
     "exact",
     "inference",
     "kernels",
@@ -38,6 +39,8 @@ _MODULES = (
 _NAMES = {
     "EBM": "model",
     "Energy": "energy",
+    "LabelRanker": "estimators",
+    "MultilabelClassifier": "estimators",
     "Solver": "solver",
     "fit": "solver",
     "load": "persistence",

@@ -17,12 +17,12 @@ from .batches import AbstractRows, Chunk
 from .couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic
 from .energy import Energy
 from .model import EBM
-from .networks import Mean
+from .networks import Mean, Scaled
 from .objectives import AbstractObjective
 from .partition import Bound, Network, Residual
 from .solver import Progress, Solver, State, held_out, run_chunk
 
-__all__ = ["Members", "averaged", "can_average", "fit", "member", "stacked"]
+__all__ = ["Members", "averaged", "can_average", "fit", "member", "scaled", "size", "stacked", "start"]
 
 # Optimized further, these programs run no faster but compile three times as long (21 s in place of 6 on yeast).
 COMPILED = {"xla_backend_optimization_level": 1}
@@ -63,6 +63,14 @@ def member(tree: PyTree, i: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
 
 
+def start(solver: Solver, models: EBM, *, key: Key) -> Members:
+    """Stacked models before the first step."""
+    solver.objective.check(member(models, 0))
+    keys = jax.random.split(jax.random.fold_in(key, 0), size(models))
+    nothing = np.zeros((0, size(models)))
+    return Members(models, _start(_for_each(solver, models), models, keys), nothing, nothing, ())
+
+
 def fit(
     solver: Solver,
     models: EBM,
@@ -85,30 +93,50 @@ def fit(
     measures each member on its own rows, and a member stops that has not improved `patience` times. `keep` is told
     everything there is after each chunk: `resume` goes on from it, to the same end bit for bit.
     """
-    size = jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]
-    solver.objective.check(member(models, 0))
     judge = solver.objective if judge is None else judge
-    # Rates as arrays of one per member, whether they came so or not.
-    solver = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size,)) if eqx.is_array(leaf) else leaf, solver)
-    start_key, data_key, judge_key = jax.random.split(key, 3)
+    data_key, judge_key = jax.random.split(jax.random.fold_in(key, 1))
+    now = start(solver, models, key=key) if resume is None else resume
     reader = data.open(member(models, 0), key=data_key)
-    if resume is None:
-        state = _start(solver, models, jax.random.split(start_key, size))
-        resume = Members(models, state, np.zeros((0, size)), np.zeros((0, size)), ())
-    now, asked = resume, False
-    active = np.ones(size, bool) if patience is None else now.stale() < patience
+    solver, active, asked = _for_each(solver, models), _active(now, patience), False
     while (step := len(now.losses)) < steps and active.any() and not asked:
         chunk = reader.read(step, min(every - step % every, steps - step), every)
         now = _advance(now, solver, chunk, weights, active, every)
         if held is not None:
             now = _judge(now, judge, held, judge_key)
-        active &= ~np.asarray(now.state.failed) & (patience is None or now.stale() < (patience or 0))
+        active = _active(now, patience)
         if keep is not None:
             keep(now)
         measure = float(now.measures[-1].mean()) if held is not None else None
         told = Progress(len(now.losses), steps, float(now.losses[-1].mean()), measure, now.models)
         asked = any([callback(told) for callback in callbacks])
     return now
+
+
+def size(models: EBM) -> int:
+    """How many they are."""
+    return jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]
+
+
+def scaled(model: EBM, factor: float) -> EBM:
+    """The model with g times a factor, where its coupling is linear in what it is made of."""
+    if factor == 1.0:
+        return model
+    coupling = jax.tree.map(lambda leaf: factor * leaf if eqx.is_array(leaf) else leaf, model.g.coupling)
+    g = Energy(Scaled(model.g.h, jnp.asarray(factor, float)), coupling)
+    return eqx.tree_at(lambda model: model.g, model, g)
+
+
+def _for_each(solver: Solver, models: EBM) -> Solver:
+    """The solver's arrays with one entry per member, whether they came so or not."""
+    if solver.learning_rate.ndim:
+        return solver
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * size(models)) if eqx.is_array(leaf) else leaf, solver)
+
+
+def _active(now: Members, patience: int | None) -> np.ndarray:
+    """Which members go on: no failure, and not too long since their best."""
+    going = ~np.asarray(now.state.failed)
+    return going if patience is None else going & (now.stale() < patience)
 
 
 def _advance(

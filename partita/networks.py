@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ._types import Array, Float, Key, PyTree
 
-__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Mean", "Paired", "ResNet", "without_gradient"]
+__all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Mean", "Paired", "ResNet", "Scaled", "without_gradient"]
 
 Shape = int | tuple[int, ...]
 
@@ -154,6 +154,16 @@ class Mean(eqx.Module):
 
     def __call__(self, x):
         return jnp.mean(eqx.filter_vmap(lambda body: body(x))(self.bodies), axis=0)
+
+
+class Scaled(eqx.Module):
+    """A network's output times a factor."""
+
+    body: PyTree
+    factor: Float[Array, ""]
+
+    def __call__(self, x):
+        return self.factor * self.body(x)
 
 
 def without_gradient(tree: PyTree) -> PyTree:

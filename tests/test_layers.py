@@ -39,6 +39,7 @@ ORDER = [
     "preprocessing",
     "progress",
     "persistence",
+    "estimators",
     "demo",
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.

@@ -23,6 +23,23 @@ RNG = np.random.default_rng(0)
 NAN = np.nan
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
+
+class ArrayLike:
+    """What can be made an array, and nothing else."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    def __array_function__(self, *_):
+        raise TypeError("Make an array of it first.")
+
+    def equals(self, other):
+        return np.array_equal(self.values, other.values)
+
+
 ZERO_ONE = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]])
 FRAME = pd.DataFrame(ZERO_ONE, columns=["sad", "angry", "calm"])
 SETS = [{"b"}, {"a", "c"}, set(), {"a", "b", "c"}]
@@ -54,6 +71,8 @@ ALIKE = {
     "lists of numbers": ("matrix", ZERO_ONE.tolist(), ZERO_ONE),
     "rows of a list": ("matrix", list(ZERO_ONE), ZERO_ONE),
     "objects as matrix": ("matrix", ZERO_ONE.astype(object), ZERO_ONE),
+    "array-like": ("matrix", ArrayLike(ZERO_ONE), ZERO_ONE),
+    "array-like classes": ("classes", ArrayLike(np.array([3, 1])), np.array([3, 1])),
     "jax": ("matrix", jax.numpy.asarray(ZERO_ONE), ZERO_ONE.astype(np.int32)),
     "pandas": ("frame", FRAME, ZERO_ONE),
     "polars": ("frame", pl.DataFrame(ZERO_ONE, schema=["a", "b", "c"]), ZERO_ONE),
@@ -221,6 +240,7 @@ BAD_SETS = {
     "continuous objects": (np.array([1, 1.5], object), "^Unknown label type: continuous"),
     "infinite classes": (np.array([np.inf, 1]), "^Unknown label type: continuous"),
     "missing class": (np.array([1, NAN, 2]), r"Row 1 has no class"),
+    "masked class": (np.ma.MaskedArray([1, 2, 3], [False, True, False]), "Row 1 has no class"),
     "NaN beside text": (["a", NAN, "b"], r"Row 1 has no class"),
     "mixed classes": (["a", 1, "b"], "of one type; got int and str"),
     "dates": (np.array(["2020-01-01"], "datetime64[D]"), r"integers, strings or booleans; got datetime64\[D\]"),

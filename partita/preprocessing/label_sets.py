@@ -109,7 +109,7 @@ def _kind(Y: Any) -> str:
     rows = _rows(Y)
     if rows is not None and not (isinstance(Y, list | tuple) and _are_numbers(rows)):
         return "sets"
-    shape = np.shape(Y)
+    shape = np.asarray(Y).shape
     if len(shape) not in (1, 2):
         raise ValueError(f"Y must be 0/1 with shape (n, k), sets, or one class per row; got shape {shape}.")
     return "matrix" if shape[1:] > (1,) else "classes"

@@ -105,7 +105,7 @@ def _kind(Y: Any) -> str:
     if is_frame(Y):
         return "ranks" if len(Y.columns) > 1 else _of_labels(Y)
     try:
-        shape = np.shape(Y)
+        shape = np.asarray(Y).shape
     except ValueError as error:
         raise ValueError("Y must be ranks with shape (n, k); got rows of different lengths.") from error
     if len(shape) not in (1, 2):

@@ -74,7 +74,8 @@ def numbers(table: Any, advice: str) -> np.ndarray:
 def labels(column: Any) -> tuple[np.ndarray, bool]:
     """One label per row as a 1-d array, and whether they came as a column of shape (n, 1)."""
     if isinstance(column, np.ma.MaskedArray):
-        values = np.ma.filled(column.astype(object), None)
+        values = column.data.astype(object)
+        values[np.ma.getmaskarray(column)] = None
     elif isinstance(column, list | tuple) and len({type(value) for value in column}) > 1:
         # numpy would make text of the numbers beside text, and "nan" of NaN.
         values = np.empty(len(column), object)

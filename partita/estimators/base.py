@@ -1,0 +1,315 @@
+"""What both estimators share: arguments, fit, and what a fit leaves behind."""
+
+import abc
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
+
+from .. import members, observed
+from .._types import Key, PyTree
+from ..decisions import AbstractRule
+from ..divergences import AbstractDivergence
+from ..model import EBM
+from ..partition import AbstractTau
+from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
+from ..progress import ProgressBar
+from ..solver import History, Progress, Solver
+from ..spaces import AbstractSpace
+from . import names, training
+from .checkpoints import Checkpoint, fingerprint
+from .references import fit_reference
+
+Codec = LabelSets | Rankings
+Callbacks = Sequence[Callable[[Progress], bool | None]]
+
+
+class ParameterAndMethod:
+    """A constructor's argument and a method of one name: setting it sets the argument, reading it gives the method."""
+
+    def __init__(self, method: Callable):
+        self.method, self.__doc__ = method, method.__doc__
+
+    def __set_name__(self, owner: type, name: str):
+        self.name = name
+
+    def __set__(self, obj: Any, value: Any):
+        obj.__dict__[self.name] = value
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        return self if obj is None else self.method.__get__(obj, owner)
+
+
+class AbstractEstimator(BaseEstimator):
+    """A scikit-learn estimator over the library's objects; the final classes list its arguments."""
+
+    _codec: type[Codec]
+    _decisions: tuple[str, ...]
+
+    def _hold(self, arguments: dict[str, Any]) -> None:
+        """Keep the arguments of the constructor as they are."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
+
+    def get_params(self, deep=True):
+        # From where they are stored: as an attribute `log_partition` is the method.
+        params = {name: self.__dict__[name] for name in self._get_param_names()}
+        for name, value in list(params.items()):
+            if deep and hasattr(value, "get_params") and not isinstance(value, type):
+                params.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
+        return params
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    @abc.abstractmethod
+    def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
+        """How good each answer is."""
+
+    @abc.abstractmethod
+    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
+        """Learn from rows that the members have not seen what decisions need."""
+
+    def _family(self) -> dict[str, str]:
+        """How a reference is read, where there is a choice."""
+        return {}
+
+    # ---------------------------------------------------------------- fit
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: tuple[Any, Any] | None = None,
+        callbacks: Callbacks = (),
+        checkpoint: Any = None,
+    ) -> "AbstractEstimator":
+        """Learn p(y|x) from rows X and outputs Y.
+
+        `eval_set=(X, Y)` are rows to stop on, in place of held-out folds. Between chunks of steps the `callbacks` are
+        told how it goes; one that returns True ends training. With a `checkpoint` folder a fit that was killed goes on
+        where it stood when it is called again, to the same end bit for bit.
+        """
+        with self._precision():
+            self._check_arguments()
+            data, raw = self._first_rows(X, Y, sample_weight, self.classes)
+            mark = fingerprint(self._settings(), raw, *(part for part in data[1:] if part is not None))
+            kept = None if checkpoint is None else Checkpoint(checkpoint, mark)
+            self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
+            if kept is not None:
+                self.seed_ = kept.seed(self.seed_, fixed=self.random_state is not None)
+            rng = np.random.RandomState(self.seed_)
+            folds = training.folds_of(len(data.y), max(self.members, 2) if self.members > 1 else 5, rng)
+            self.reference_, reference = fit_reference(
+                self.reference, raw, data.y, self.codec_.space, folds=folds, weight=data.weight, rng=rng, **self._family()
+            )
+            data = data._replace(reference=reference)
+            held = None if eval_set is None else self._more_rows(*eval_set)
+            return self._train(data, folds, held, callbacks, kept)
+
+    def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> "AbstractEstimator":
+        """One pass over some more rows, at a constant rate. Scales and labels are those of the first call.
+
+        The first call must show all labels or name them in `classes`. No rows are held out.
+        """
+        with self._precision():
+            first = not hasattr(self, "ebm_")
+            if first:
+                self._check_arguments()
+                if not (isinstance(self.reference, str) and self.reference == "uniform"):
+                    raise ValueError("partial_fit cannot fit a reference out of fold: use reference='uniform', or fit.")
+                data, raw = self._first_rows(X, Y, sample_weight, self.classes if classes is None else classes)
+                self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
+                self.reference_, _ = fit_reference("uniform", raw, data.y, self.codec_.space)
+                self._begin(data, jax.random.key(self.seed_))
+                self.history_ = History({"loss": np.zeros(0)}, [])
+            else:
+                data = self._more_rows(X, Y, sample_weight)
+            return self._pass_over(data)
+
+    def _train(self, data: training.Data, folds: list, held: Any, callbacks: Callbacks, kept: Any) -> Any:
+        key = jax.random.key(self.seed_)
+        self._begin(data, key)
+        size = members.size(self.members_)
+        penalties = (self.penalty,) if np.isscalar(self.penalty) else tuple(self.penalty)
+        plan = training.Plan(
+            self.objective_,
+            self.learning_rate,
+            penalties,
+            self.batch_size,
+            self.steps or training.num_steps(len(data.y), self.batch_size),
+            self.patience,
+            folds,
+            size,
+        )
+        started = self.members_
+        with _progress(self.verbose) as shown:
+            trained = training.cross_fit(
+                plan,
+                started,
+                data,
+                judged_on=held,
+                key=key,
+                callbacks=[*shown, *callbacks],
+                **({} if kept is None else {"keep": kept.keep, "resume": kept.load}),
+            )
+        if not np.isfinite(trained.losses).all():
+            raise FloatingPointError("The loss became infinite; lower learning_rate or raise penalty.")
+        self.penalty_ = trained.penalty
+        self.history_ = History({"loss": trained.losses.mean(axis=1)}, trained.measures)
+        self._calibrate(trained, data)
+        if self.refit and trained.unseen:
+            models = training.refit(plan, started, data, trained.penalty, key=jax.random.fold_in(key, 1))
+            return self._keep(models)
+        return self._keep(trained.models)
+
+    def _begin(self, data: training.Data, key: Key) -> None:
+        """Members to start from: new ones, or with `warm_start` those of the last fit; and what trains them."""
+        space, shape = self.codec_.space, data.x.shape[1:]
+        make_key, coupling_key, objective_key = jax.random.split(jax.random.fold_in(key, 2), 3)
+        coupling = names.coupling(self.coupling, space, coupling_key)
+        tau = names.named("log_partition", self.__dict__["log_partition"], names.LOG_PARTITIONS, AbstractTau)
+        alone = not members.can_average(coupling) or (isinstance(tau, str) and tau == "constant")
+        h = self.model if callable(self.model) else names.named("model", self.model, tuple(names.NETWORKS), object)
+        recipe = names.Recipe(
+            coupling,
+            h,
+            tau,
+            self.reference_.q,
+            names.named("loss", self.loss, names.LOSSES, AbstractDivergence),
+            shape,
+            len(data.y) if alone else 0,
+            self.width,
+            self.depth,
+        )
+        fresh = training.make(recipe, jax.random.split(make_key, 1 if alone else self.members))
+        same = self.warm_start and hasattr(self, "members_") and _alike(self.members_, fresh)
+        self.members_ = self.members_ if same else fresh
+        first = members.member(self.members_, 0)
+        self.objective_ = names.objective(
+            self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), key=objective_key
+        )
+        # How outputs that are known in part are summed over, "exact" or by a "bound"; None where all are whole.
+        self.completion_ = None if data.free is None else observed.completion(first)
+
+    def _first(self) -> EBM:
+        return members.member(self.members_, 0)
+
+    def _pass_over(self, data: training.Data) -> "AbstractEstimator":
+        solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=float(np.min(self.penalty)))
+        key = jax.random.fold_in(jax.random.key(self.seed_), len(self.history_.loss))
+        steps = max(1, len(data.y) // self.batch_size)
+        began = members.start(solver, self.members_, key=key)
+        if getattr(self, "_state", None) is not None:
+            began = members.Members(self.members_, self._state, began.losses, began.measures, ())
+        rows = data.rows(self.batch_size)
+        now = members.fit(solver, self.members_, rows, steps=steps, key=key, every=steps, resume=began)
+        self._state = now.state
+        self.history_ = History({"loss": np.concatenate([self.history_.loss, now.losses.mean(axis=1)])}, [])
+        self._calibrate(training.Trained(now.models, [], now.losses, [], 0.0), data)
+        return self._keep(now.models)
+
+    def _keep(self, models: EBM) -> "AbstractEstimator":
+        """The members, and the one model that they make."""
+        self.members_ = models
+        whole = members.averaged(models) if members.size(models) > 1 else members.member(models, 0)
+        self.ebm_ = members.scaled(whole, getattr(self, "scale_", 1.0))
+        self.n_iter_ = len(self.history_.loss)
+        return self
+
+    # ---------------------------------------------------------------- what comes in
+
+    def _first_rows(self, X: Any, Y: Any, weight: Any, classes: Any) -> tuple[training.Data, Any]:
+        """The training rows, from which scales and labels are learned; and X as it is, for the reference."""
+        x = self._features(X, first=True)
+        if Y is None:
+            raise ValueError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
+        check_consistent_length(x, Y)
+        self.codec_ = self._codec.fit(Y, classes)
+        self.classes_ = _array_of(self.codec_.classes)
+        y, free = self.codec_.encode(Y)
+        weight = self._weights(weight, x, y)
+        if weight is not None and not weight.all():
+            rows = np.flatnonzero(weight)
+            x, y, weight, free = x[rows], y[rows], weight[rows], None if free is None else free[rows]
+        self.scaler_ = Scaler.fit(x, weight, dtype=self.dtype) if self.standardize else None
+        return training.Data(self._scaled(x), y, free, weight), x
+
+    def _more_rows(self, X: Any, Y: Any, weight: Any = None) -> training.Data:
+        """Other rows, in the terms of the training rows."""
+        x = self._features(X)
+        check_consistent_length(x, Y)
+        y, free = self.codec_.encode(Y)
+        return training.Data(self._scaled(x), y, free, self._weights(weight, x, y), self.reference_(x))
+
+    def _features(self, X: Any, first: bool = False) -> Any:
+        dtype = [np.float64, np.float32]
+        least = 2 if first else 1
+        x = validate_data(
+            self, features(X), accept_sparse="csr", dtype=dtype, reset=first, allow_nd=True, ensure_min_samples=least
+        )
+        return x
+
+    def _scaled(self, x: Any) -> Any:
+        return x.astype(self.dtype) if self.scaler_ is None else self.scaler_(x)
+
+    def _weights(self, weight: Any, x: Any, y: np.ndarray) -> np.ndarray | None:
+        """The weights of the rows, if they have any."""
+        if weight is None:
+            return None
+        weight = _check_sample_weight(weight, x, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
+        return weight
+
+    def _check_arguments(self) -> None:
+        """What can be said before the data are seen."""
+        for name in ("members", "batch_size", "num_samples", "width", "depth"):
+            if not isinstance(value := getattr(self, name), int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
+        names.named("decision", self.decision, self._decisions, AbstractRule)
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}.")
+
+    def _settings(self) -> dict[str, Any]:
+        """What changes the result of a fit."""
+        return {name: value for name, value in self.get_params().items() if name not in ("verbose", "random_state")}
+
+    def _precision(self) -> Any:
+        return jax.enable_x64(True) if self.dtype == "float64" else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _progress(verbose: int):
+    """Callbacks that show how it goes, if anything is to be shown."""
+    if not verbose:
+        yield ()
+        return
+    with ProgressBar() as bar:
+        yield (bar,)
+
+
+def _alike(a: PyTree, b: PyTree) -> bool:
+    """Whether two stacks of models have the same parts of the same shapes."""
+    same = jax.tree.structure(a) == jax.tree.structure(b)
+    return same and all(np.shape(p) == np.shape(q) for p, q in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def _array_of(labels: tuple) -> np.ndarray:
+    """Labels as an array; of objects where they are of several kinds."""
+    if len({type(label) for label in labels}) == 1 and not isinstance(labels[0], tuple):
+        return np.array(labels)
+    made = np.empty(len(labels), object)
+    made[:] = labels
+    return made

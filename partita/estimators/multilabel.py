@@ -1,0 +1,112 @@
+"""Label sets."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import ClassifierMixin
+
+from .. import decisions
+from ..preprocessing import Encoded, LabelSets
+from ..spaces import Simplex
+from . import training
+from .answers import AbstractAnswers, unseen_marginals
+
+
+class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
+    """p(y|x) over label sets, with scikit-learn's manners.
+
+    Y: a 0/1 matrix (n, k), array, frame or sparse, with NaN where a label is missing; a list of sets of labels; or one
+    class per row. Answers come in the same kind.
+
+    Several `members` are trained at once, each without a fold of the rows, on which it is stopped; the model is their
+    mean energy. Names can be objects of the library as well.
+
+    objective       "auto" (exact likelihood where it is cheap, min-min elsewhere), "min-min", "exact", "min-max",
+                    "mcmc", "nce", "pseudo-likelihood", "ratio-matching", "fenchel-young", "perceptron"
+    loss            "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger", "reverse-kl"
+    coupling        "pairwise" (one U for all x; of low rank above 256 labels), "unary", "pairwise-of-x", "low-rank"
+    model           "mlp", "linear", "resnet", or your own Equinox module from x to logits
+    log_partition   "residual" (the surrogate's bound, corrected; without a surrogate "logits"), "logits", or of x as in
+                    the paper: "mlp", "resnet", "icnn", "linear", "constant" (one number per training row)
+    reference       "uniform", a measure, or a classifier with predict_proba, which is fitted out of fold
+    proposal        "surrogate", or "reference" (the paper's Algorithm 1)
+    decision        "mode", "hamming", "f1", "micro_f1" (its threshold from held-out rows), or a rule of `decisions`
+    members         how many models are trained and averaged
+    steps           of training; None for 10 passes over the data, at least 600 and at most 3,000
+    penalty         on the weights; of several, the one that suits held-out rows best
+    patience        how many validations (of 12) without gain end a member's training; None for never
+    refit           train the members again on all rows in the end
+    class_weight    "balanced" or weights by label: a row counts by the mean weight of its labels
+    classes         all labels, where Y does not show them
+    """
+
+    _codec = LabelSets
+    _decisions = ("mode", "hamming", "f1", "micro_f1")
+
+    def __init__(
+        self,
+        objective: Any = "auto",
+        loss: Any = "logistic",
+        coupling: Any = "pairwise",
+        model: Any = "mlp",
+        log_partition: Any = "residual",
+        reference: Any = "uniform",
+        proposal: Any = "surrogate",
+        decision: Any = "mode",
+        random_state: Any = None,
+        verbose: int = 0,
+        *,
+        members: int = 5,
+        steps: int | None = None,
+        learning_rate: float = 3e-3,
+        penalty: Any = 0.03,
+        batch_size: int = 64,
+        num_samples: int = 8,
+        width: int = 128,
+        depth: int = 1,
+        patience: int | None = 3,
+        refit: bool = False,
+        standardize: bool = True,
+        class_weight: Any = None,
+        classes: Any = None,
+        warm_start: bool = False,
+        dtype: str = "float32",
+    ):
+        self._hold(locals())
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _weights(self, weight, x, y):
+        weight = super()._weights(weight, x, y)
+        if self.class_weight is None:
+            return weight
+        each = self._label_weights(y)
+        counted = np.where(y.any(axis=1), (y @ each) / np.maximum(y.sum(axis=1), 1), each.mean())
+        return counted if weight is None else counted * weight
+
+    def _label_weights(self, y: np.ndarray) -> np.ndarray:
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            return len(y) / (y.shape[1] * np.maximum(y.sum(axis=0), 1))
+        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(self.codec_.classes):
+            raise ValueError(
+                f"class_weight must be None, 'balanced', or weights by label; got {self.class_weight!r}, the labels "
+                f"are {list(self.codec_.classes)[:10]}."
+            )
+        return np.array([float(self.class_weight.get(label, 1.0)) for label in self.codec_.classes])
+
+    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
+        if self.decision != "micro_f1" or isinstance(self.codec_.space, Simplex):
+            return
+        marginals, rows = unseen_marginals(trained, data, jax.random.key(self.seed_))
+        known = np.ones(data.y.shape, bool) if data.free is None else data.free == 0
+        p, y = marginals[known[rows]], data.y[rows][known[rows]]
+        self.threshold_ = decisions.MicroF1.fit(p[:, None], y[:, None]).threshold if y.any() else 0.5
+
+    def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
+        if truth.free is not None:
+            raise ValueError("Subset accuracy needs whole label sets; leave out the rows with missing labels.")
+        return (truth.y == answer.y).all(axis=1)

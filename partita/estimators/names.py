@@ -1,0 +1,188 @@
+"""Where names become objects: one table for each argument of the estimators."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import optax
+
+from .. import exact
+from .._types import Key, PyTree
+from ..couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, Symmetric
+from ..divergences import KL, AbstractDivergence, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
+from ..energy import Energy
+from ..measures import AbstractMeasure
+from ..model import EBM
+from ..networks import ICNN, MLP, Linear, ResNet
+from ..objectives import (
+    MCMC,
+    NCE,
+    AbstractObjective,
+    ExactMLE,
+    GeneralizedFenchelYoung,
+    Generator,
+    MinMax,
+    MinMin,
+    Neighboring,
+    Perceptron,
+    PseudoLikelihood,
+    RatioMatching,
+)
+from ..partition import AbstractTau, Network, Residual, Table
+from ..polytopes import Birkhoff, Cube, Permutahedron, ProbabilitySimplex
+from ..spaces import AbstractSpace, Permutations, Simplex, TooLargeError
+from ..surrogates import AbstractSurrogate, Amortized, find
+
+# Exact sums for every row of every step: subsets of labels placed, or outputs.
+CHEAP_STATES = 2**8
+CHEAP_RANKED = 12
+# From here on one U for all labels has more entries than data have rows, and mean field takes too long.
+FULL_LABELS = 256
+
+LOSSES: dict[str, AbstractDivergence] = {
+    "logistic": KL(),
+    "sparsemax": ChiSquare(),
+    "tsallis": Tsallis(1.5),
+    "jensen-shannon": JensenShannon(),
+    "hellinger": SquaredHellinger(),
+    "reverse-kl": ReverseKL(),
+}
+SET_COUPLINGS: dict[str, Callable[[int, Key], AbstractCoupling]] = {
+    "unary": lambda k, _: Bilinear(Cube(k)),
+    "pairwise": lambda k, key: (
+        LinearQuadratic(Symmetric(k), shared=True)
+        if k <= FULL_LABELS
+        else LinearQuadratic(Factored(k, 16, key=key), shared=True)
+    ),
+    "pairwise-of-x": lambda k, _: LinearQuadratic(Symmetric(k), shared=False),
+    "low-rank": lambda k, key: LinearQuadratic(Factored(k, min(k, 16), key=key), shared=True),
+}
+RANKING_COUPLINGS: dict[str, Callable[[int, Key], AbstractCoupling]] = {
+    "permutahedron": lambda k, _: Bilinear(Permutahedron(k)),
+    "birkhoff": lambda k, _: Bilinear(Birkhoff(k)),
+}
+NETWORKS: dict[str, Callable[..., PyTree]] = {
+    "linear": lambda d, shape, width, depth, key: Linear(d, shape, key=key),
+    "mlp": lambda d, shape, width, depth, key: MLP(d, shape, width=width, depth=depth, key=key),
+    "resnet": lambda d, shape, width, depth, key: ResNet(d, shape, width=width, depth=depth, key=key),
+}
+LOG_PARTITIONS = ("residual", "logits", "mlp", "resnet", "icnn", "linear", "constant")
+PROPOSALS: dict[str, Neighboring | None] = {"surrogate": Neighboring(), "reference": None}
+OBJECTIVES = (
+    "auto",
+    "min-min",
+    "exact",
+    "min-max",
+    "mcmc",
+    "nce",
+    "pseudo-likelihood",
+    "ratio-matching",
+    "fenchel-young",
+    "perceptron",
+)
+
+
+def named(what: str, value: Any, table: Mapping[str, Any] | tuple[str, ...], kind: type) -> Any:
+    """The object of a name in the table, or an object of the right kind as it is."""
+    if isinstance(value, str) and value in table:
+        return table[value] if isinstance(table, Mapping) else value
+    if not isinstance(value, str) and isinstance(value, kind):
+        return value
+    known = ", ".join(map(repr, table))
+    raise ValueError(f"{what} must be one of {known}, or a {kind.__name__} of partita; got {value!r}.")
+
+
+class Recipe(eqx.Module):
+    """What a model is made of; called with a key it makes one, with weights of its own."""
+
+    coupling: AbstractCoupling
+    h: PyTree
+    tau: Any
+    q: AbstractMeasure
+    f: AbstractDivergence
+    features: tuple[int, ...] = eqx.field(static=True)
+    rows: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+    depth: int = eqx.field(static=True)
+
+    def __call__(self, key: Key) -> EBM:
+        h_key, tau_key, near_key = jax.random.split(key, 3)
+        size = math.prod(self.features)
+        h = self.h
+        if isinstance(h, str):
+            h = NETWORKS[h](size, self.coupling.theta_shape, self.width, self.depth, h_key)
+        near = self._near(near_key)
+        return EBM(Energy(h, self.coupling), self._tau(near, size, tau_key), q=self.q, f=self.f, surrogate=near)
+
+    def _near(self, key: Key) -> AbstractSurrogate | None:
+        """The surrogate of the table, or where there is none one that is learned beside the model."""
+        if isinstance(self.coupling.space, Simplex):
+            return None
+        return find(self.coupling, self.q, self.f) or Amortized(self.coupling, key=key)
+
+    def _tau(self, near: AbstractSurrogate | None, size: int, key: Key) -> AbstractTau:
+        if isinstance(self.tau, AbstractTau):
+            return self.tau
+        if self.tau == "residual" and near is not None and isinstance(self.f, KL):
+            return Residual(MLP(near.summary_size(self.coupling, self.q), (), width=32, key=key))
+        if self.tau in ("residual", "logits"):
+            body = MLP(math.prod(self.coupling.theta_shape), (), width=self.width, key=key)
+            return Network(body, self.f, of_logits=True)
+        if self.tau == "constant":
+            return Table(self.rows, self.f)
+        if self.tau == "icnn":
+            return Network(ICNN(size, width=self.width, key=key), self.f)
+        return Network(NETWORKS[self.tau](size, (), self.width, self.depth, key), self.f)
+
+
+def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
+    """By name or as it is, for the labels at hand. One class per row has a coupling of its own."""
+    if isinstance(space, Simplex):
+        named("coupling", value, SET_COUPLINGS, AbstractCoupling)
+        return Bilinear(ProbabilitySimplex(space.k))
+    table = RANKING_COUPLINGS if isinstance(space, Permutations) else SET_COUPLINGS
+    found = named("coupling", value, table, AbstractCoupling)
+    made = found if isinstance(found, AbstractCoupling) else found(space.shape[0], key)
+    if made.space != space:
+        raise ValueError(f"The coupling is for {made.space}, but Y is in {space}.")
+    return made
+
+
+def cheap(model: EBM) -> bool:
+    """Whether exact likelihood is cheap enough for every row of every step."""
+    try:
+        method = exact.method(model)
+    except TooLargeError:
+        return False
+    if isinstance(method, exact.Enumeration):
+        return model.space.size <= CHEAP_STATES
+    return not isinstance(method, exact.SubsetDP) or model.space.shape[0] <= CHEAP_RANKED
+
+
+def objective(value: Any, proposal: Any, model: EBM, num: int, features: int, *, key: Key) -> AbstractObjective:
+    """By name or as it is, for the model at hand."""
+    value = named("objective", value, OBJECTIVES, AbstractObjective)
+    proposal = named("proposal", proposal, PROPOSALS, (Neighboring, AbstractMeasure))  # pyright: ignore
+    if isinstance(value, AbstractObjective):
+        return value
+    if value == "auto":
+        value = "exact" if cheap(model) else "min-min"
+    if value == "min-max":
+        # Sets and rankings alike: one number per label.
+        body = MLP(features, model.space.shape, key=key)
+        return MinMax(Generator(model.space, body), optimizer=optax.optimistic_adam_v2)
+    if isinstance(model.space, Simplex) and isinstance(proposal, Neighboring):
+        proposal = None
+    makers = {
+        "min-min": lambda: MinMin(num, proposal=proposal),
+        "exact": ExactMLE,
+        "mcmc": MCMC,
+        "nce": lambda: NCE(num, noise=proposal),
+        "pseudo-likelihood": PseudoLikelihood,
+        "ratio-matching": RatioMatching,
+        "fenchel-young": GeneralizedFenchelYoung,
+        "perceptron": Perceptron,
+    }
+    return makers[value]()

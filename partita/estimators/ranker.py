@@ -1,0 +1,89 @@
+"""Rankings."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import inference
+from ..model import EBM
+from ..preprocessing import Encoded, Rankings
+from . import training
+from .answers import AbstractAnswers, _is_exact
+
+
+class LabelRanker(AbstractAnswers):
+    """p(y|x) over rankings of labels, with scikit-learn's manners.
+
+    Y: rank vectors (n, k), entry j the rank of label j, 0 is best, ties and NaN allowed; strings such as "b>a>c", ties
+    as in "e>f>abcdg"; or the best label of each row alone. `predict` returns rank vectors, or strings for strings.
+
+    The arguments are those of `MultilabelClassifier`, but for:
+
+    coupling           "permutahedron" (one score per label) or "birkhoff" (one per label and rank)
+    decision           "mode", "borda", "kemeny", or a rule of `decisions`
+    reference          "uniform", a measure, or a regressor of rank vectors, which is fitted out of fold
+    reference_family   "plackett-luce" or "mallows": what a regressor's ranks are the center of, with a fitted spread
+    penalty            several: the one is taken under which held-out rows are most probable
+    patience           None: members are trained to the end, and their mean is calibrated on held-out rows
+    """
+
+    _codec = Rankings
+    _decisions = ("mode", "borda", "kemeny")
+
+    def __init__(
+        self,
+        objective: Any = "auto",
+        loss: Any = "logistic",
+        coupling: Any = "permutahedron",
+        model: Any = "mlp",
+        log_partition: Any = "residual",
+        reference: Any = "uniform",
+        proposal: Any = "surrogate",
+        decision: Any = "mode",
+        random_state: Any = None,
+        verbose: int = 0,
+        *,
+        members: int = 5,
+        steps: int | None = None,
+        learning_rate: float = 3e-3,
+        penalty: Any = (1e-3, 1e-2, 3e-2),
+        batch_size: int = 64,
+        num_samples: int = 8,
+        width: int = 128,
+        depth: int = 2,
+        patience: int | None = None,
+        refit: bool = True,
+        standardize: bool = True,
+        classes: Any = None,
+        reference_family: str = "plackett-luce",
+        warm_start: bool = False,
+        dtype: str = "float32",
+    ):
+        self._hold(locals())
+
+    def _family(self):
+        return {"family": self.reference_family}
+
+    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
+        def likelihood(model: EBM, rows: training.Data) -> float:
+            found = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
+            return float(found.mean())
+
+        exact = _is_exact(self._first())
+        self.scale_ = training.calibrated(trained, data, likelihood) if exact else 1.0
+
+    def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
+        """Kendall's tau-b of each row; tied labels share a rank."""
+        a, b = np.triu_indices(len(self.classes_), 1)
+        known, said = _shared_ranks(truth), _shared_ranks(answer)
+        left, right = np.sign(known[:, a] - known[:, b]), np.sign(said[:, a] - said[:, b])
+        size = np.sqrt(np.sum(left**2, axis=1) * np.sum(right**2, axis=1))
+        return np.sum(left * right, axis=1) / np.where(size > 0, size, 1)
+
+
+def _shared_ranks(found: Encoded) -> np.ndarray:
+    """Ranks, where labels whose order is not known have the least of theirs."""
+    if found.free is None:
+        return found.y
+    same = (found.free[:, :, None] == found.free[:, None, :]) & (found.free[:, :, None] > 0)
+    return np.where(found.free > 0, np.where(same, found.y[:, None, :], found.y.shape[1]).min(axis=2), found.y)

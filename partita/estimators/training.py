@@ -1,0 +1,193 @@
+"""From checked rows to one model: cross-fitted members, the penalty that suits rows they have not seen, their mean."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+
+from .. import inference, members
+from .._types import Batch, Key, PyTree
+from ..batches import Rows, batch
+from ..model import EBM
+from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
+from ..partition import table_of
+from ..solver import Progress, Solver
+from .names import Recipe, cheap
+
+MAX_HELD = 1000
+MIN_ROWS = 10
+LEAST_STEPS, MOST_STEPS, EPOCHS = 600, 3000, 10
+VALIDATIONS = 12
+# Factors on the energy that calibration may choose from.
+SCALES = np.geomspace(0.1, 2, 14)
+
+
+class Data(NamedTuple):
+    """Checked rows: scaled features, outputs, what of them is free, weights, a reference for each."""
+
+    x: Any
+    y: np.ndarray
+    free: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    reference: PyTree = None
+
+    def take(self, rows: np.ndarray) -> "Data":
+        reference = jax.tree.map(lambda leaf: leaf[rows], self.reference)
+        free, weight = (None if part is None else part[rows] for part in (self.free, self.weight))
+        return Data(self.x[rows], self.y[rows], free, weight, reference)
+
+    def rows(self, batch_size: int) -> Rows:
+        size = min(batch_size, len(self.y))
+        return Rows(self.x, self.y, weight=self.weight, reference=self.reference, free=self.free, batch_size=size)
+
+    def batch(self, model: EBM) -> Batch:
+        """As a batch that is not trained on."""
+        return batch(model, self.x, self.y, weight=self.weight, reference=self.reference, free=self.free)
+
+
+class Plan(NamedTuple):
+    """How to train: by what, how often, and what is held out of whom."""
+
+    objective: AbstractObjective
+    learning_rate: float
+    penalties: tuple[float, ...]
+    batch_size: int
+    steps: int
+    patience: int | None
+    folds: list[np.ndarray]
+    size: int
+
+    def solver(self, penalties: Sequence[float]) -> Solver:
+        """One solver per member: all members of the first penalty, then of the next."""
+        rate, schedule = self.learning_rate, cosine(self.steps)
+        made = [Solver(self.objective, learning_rate=rate, penalty=p, schedule=schedule) for p in penalties]
+        return members.stacked([solver for solver in made for _ in range(self.size)])
+
+    @property
+    def every(self) -> int:
+        return max(1, self.steps // VALIDATIONS)
+
+
+class Trained(NamedTuple):
+    """The members to keep, the rows each has not seen, and the losses on the way."""
+
+    models: EBM
+    unseen: list[np.ndarray]
+    losses: np.ndarray
+    measures: list[tuple[int, float]]
+    penalty: float
+
+
+@eqx.filter_jit(compiler_options=members.COMPILED)
+def make(recipe: Recipe, keys: Key) -> EBM:
+    """A model for each key, stacked."""
+    return eqx.filter_vmap(recipe, in_axes=0, out_axes=eqx.if_array(0))(keys)
+
+
+@functools.cache
+def cosine(steps: int) -> Callable:
+    """One schedule per number of steps, so that programs are compiled once."""
+    return optax.cosine_decay_schedule(1.0, steps)
+
+
+def num_steps(n: int, batch_size: int) -> int:
+    """Enough for small data, and some passes over large ones."""
+    passes = 100 * math.ceil(EPOCHS * n / min(batch_size, n) / 100)
+    return min(max(LEAST_STEPS, passes), MOST_STEPS)
+
+
+def folds_of(n: int, num: int, rng: np.random.RandomState) -> list[np.ndarray]:
+    """The rows in parts of nearly equal size; none where there are too few to leave any out."""
+    if n < MIN_ROWS:
+        return []
+    return [np.sort(part) for part in np.array_split(rng.permutation(n), min(num, n // 2))]
+
+
+def cross_fit(
+    plan: Plan,
+    models: EBM,
+    data: Data,
+    *,
+    judged_on: Data | None = None,
+    key: Key,
+    callbacks: Sequence[Callable[[Progress], bool | None]] = (),
+    keep: Callable[[members.Members], None] | None = None,
+    resume: Callable[[members.Members], members.Members | None] = lambda _: None,
+) -> Trained:
+    """Member i of every penalty leaves out fold i, is stopped on it, and the best penalty's members are kept."""
+    solver, num = plan.solver(plan.penalties), len(plan.penalties)
+    first = members.member(models, 0)
+    stacked = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf] * num) if eqx.is_array(leaf) else leaf, models)
+    judge, folds = judge_of(plan.objective, first), plan.folds[: plan.size]
+    held = None
+    if judge is not None and judged_on is not None:
+        held = members.stacked([judged_on.batch(first)] * plan.size * num)
+    elif judge is not None and len(folds) == plan.size:
+        held = members.stacked([data.take(rows).batch(first) for rows in _equal(folds)] * num)
+    alone = judged_on is not None or len(folds) < plan.size
+    now = members.fit(
+        solver,
+        stacked,
+        data.rows(plan.batch_size),
+        weights=None if alone else np.tile(_without(folds, len(data.y)), (num, 1)),
+        held=held,
+        judge=judge,
+        steps=plan.steps,
+        key=key,
+        every=plan.every,
+        patience=plan.patience if held is not None else None,
+        callbacks=callbacks,
+        keep=keep,
+        resume=resume(members.start(solver, stacked, key=key)),
+    )
+    best = 0 if held is None else int(np.argmin(now.best.reshape(num, plan.size).mean(axis=1)))
+    chosen = slice(best * plan.size, (best + 1) * plan.size)
+    kept = jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, _kept(now, plan))
+    measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
+    return Trained(kept, [] if alone else folds, now.losses[:, chosen], measures, plan.penalties[best])
+
+
+def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key) -> EBM:
+    """Members that have seen all rows."""
+    rows = data.rows(plan.batch_size)
+    return members.fit(plan.solver([penalty]), models, rows, steps=plan.steps, key=key, every=plan.every).models
+
+
+def calibrated(trained: Trained, data: Data, score: Callable[[EBM, Data], float]) -> float:
+    """The factor on the energy under which rows that the members have not seen are most probable."""
+    found = []
+    for i, fold in enumerate(trained.unseen):
+        model, rows = members.member(trained.models, i), data.take(fold)
+        found.append([score(members.scaled(model, factor), rows) for factor in SCALES])
+    return float(SCALES[int(np.argmax(np.mean(found, axis=0)))]) if found else 1.0
+
+
+def judge_of(objective: AbstractObjective, model: EBM) -> AbstractObjective | None:
+    """What measures held-out rows: the objective where its value tells, else exact likelihood where it is cheap."""
+    if isinstance(objective, ExactMLE) or not (isinstance(objective, MCMC | MinMax) or table_of(model.tau) is not None):
+        return objective
+    return ExactMLE() if cheap(model) else None
+
+
+def _kept(now: members.Members, plan: Plan) -> EBM:
+    """The best of each member if they are stopped early, else the last."""
+    return now.models if plan.patience is not None else now.state.model
+
+
+def _equal(folds: list[np.ndarray]) -> list[np.ndarray]:
+    """Equally many rows of each fold, so that they can be stacked."""
+    size = min(min(map(len, folds)), MAX_HELD)
+    return [fold[:size] for fold in folds]
+
+
+def _without(folds: list[np.ndarray], n: int) -> np.ndarray:
+    """Member i counts no row of fold i; each member's weights have mean one."""
+    counted = np.ones((len(folds), n))
+    for row, fold in zip(counted, folds, strict=True):
+        row[fold] = 0
+    return counted / counted.mean(axis=1, keepdims=True)
