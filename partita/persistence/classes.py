@@ -68,13 +68,14 @@ def name_of(cls: type) -> str:
 
 
 def find(name: str, classes: Iterable[type]) -> type | None:
-    """The class of partita's, or of the caller's, that a file names. The caller's may have moved to another module."""
+    """The class of partita's, or of the caller's, that a file names."""
     package, _, rest = name.partition(".")
     if package == PACKAGE:
         holder, _, qualname = rest.partition(".")
         return _classes_in(holder).get(qualname) if holder in HOLDERS else None
     same = [cls for cls in classes if name_of(cls) == name]
-    moved = [cls for cls in classes if cls.__name__ == name.rpartition(".")[2]]
+    # What a script saved, its package may load, and the other way round.
+    moved = [cls for cls in classes if "__main__" in (package, cls.__module__) and cls.__name__ == name.split(".")[-1]]
     found = same or moved
     return found[0] if len(found) == 1 else None
 
@@ -123,8 +124,9 @@ def _check(cls: Any, values: dict[str, Any]) -> None:
             f"holds a {name_of(cls)} without {sorted(missing)} and with {sorted(unknown)}: not the fields that this "
             "version of the class has."
         )
-    wrong = [name for name, hint in hints.items() if not _fits(values[name], hint)]
-    if wrong and cls.__module__.split(".")[0] == PACKAGE:
+    own = cls.__module__.split(".")[0] == PACKAGE
+    wrong = [name for name, hint in hints.items() if own and not _fits(values[name], hint)]
+    if wrong:
         kind = type(values[wrong[0]]).__name__
         raise FileError(f"holds a {name_of(cls)} whose {wrong[0]} is a {kind}, not {hints[wrong[0]]}.")
 

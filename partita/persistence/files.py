@@ -93,7 +93,7 @@ def _metadata(raw: bytes) -> dict[str, str]:
         metadata = json.loads(raw[8 : 8 + _header_size(raw)])["__metadata__"]
     # Whatever these bytes are, they are not ours.
     except Exception as error:
-        raise FileError("is not a file that partita wrote, or only the beginning of one.") from error
+        raise FileError("is not a file that partita wrote, or was damaged or cut off since.") from error
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         raise FileError("is a safetensors file, but not one that partita wrote.")
     return metadata

@@ -119,7 +119,8 @@ def _packed(description: dict[str, Any], encoder: Encoder) -> bytes:
     try:
         _decoded(again, Decoder(encoder.tensors, encoder.classes, encoder.estimators))
     except Exception as error:
-        raise ValueError(f"The object cannot be saved, because load would refuse it: the file {error}") from error
+        said = f"it {error}" if isinstance(error, FileError) else f"{error}"
+        raise ValueError(f"The object cannot be saved, because load would refuse it: {said}") from error
     return raw
 
 

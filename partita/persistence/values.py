@@ -115,7 +115,7 @@ class Decoder:
             case {"class": str(name), "fields": dict(parts)}:
                 return classes.rebuild(self._class(name), {part: self(item) for part, item in parts.items()})
             case {"enum": str(name), "member": str(member)}:
-                return self._class(name).__members__[member]
+                return _member(self._class(name), member)
             case {"sklearn": int(index)} if 0 <= index < len(self.estimators):
                 return self.estimators[index]
         return self._array(data)
@@ -123,10 +123,10 @@ class Decoder:
     def _class(self, name: str) -> Any:
         cls = classes.find(name, self.known)
         if cls is None:
-            raise FileError(
-                f"holds a {name}, which is not a class of this partita. If it is yours, pass the class: "
-                f"load(path, classes=({name.rpartition('.')[2]},))."
-            )
+            yours = f"If it is yours, pass the class: load(path, classes=({name.rpartition('.')[2]},))."
+            newer = "It may come from a newer one."
+            said = newer if name.startswith(f"{classes.PACKAGE}.") else yours
+            raise FileError(f"holds a {name}, which is not a class of this partita. {said}")
         return cls
 
     def _array(self, data: Any) -> Any:
@@ -156,6 +156,12 @@ class Decoder:
         return stored.reshape(-1).view(dtype).reshape(stored.shape[:-1])
 
 
+def _member(cls: Any, member: str) -> Any:
+    if not issubclass(cls, enum.Enum) or member not in cls.__members__:
+        raise FileError(f"names {member} of {classes.name_of(cls)}, which is not a member of it.")
+    return cls.__members__[member]
+
+
 def _to_jax(array: np.ndarray, weak: bool) -> jax.Array:
     if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         raise FileError(
@@ -163,9 +169,11 @@ def _to_jax(array: np.ndarray, weak: bool) -> jax.Array:
             'jax.config.update("jax_enable_x64", True) first.'
         )
     made = jnp.asarray(array)
+    if not weak:
+        return made
     # Weakly typed, as jnp.full(n, 0.0) is: else a compiled program would be compiled again.
-    start = jnp.asarray(np.zeros((), array.dtype).item())
-    return jnp.broadcast_to(start, made.shape).at[...].set(made) if weak and start.dtype == made.dtype else made
+    start = jnp.broadcast_to(jnp.asarray(np.zeros((), array.dtype).item()), made.shape)
+    return start.at[...].set(made) if start.dtype == made.dtype else made
 
 
 def _text(items: list[Any], code: str, shape: list[Any]) -> np.ndarray:
