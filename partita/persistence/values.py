@@ -78,10 +78,10 @@ class Encoder:
         array, scalar = np.asarray(value), isinstance(value, np.generic)
         if array.dtype.kind not in "UO":
             return {"numpy": self._tensor(array, where), "scalar": scalar}
-        items = array.ravel().tolist()
-        if not all(type(item) is str for item in items) or array.nbytes > MOST_TEXT:
+        if array.nbytes > MOST_TEXT:
             _refuse(value, where)
-        return {"text": items, "dtype": array.dtype.str, "shape": list(array.shape), "scalar": scalar}
+        items = self(array.ravel().tolist(), where)
+        return {"items": items, "dtype": array.dtype.str, "shape": list(array.shape), "scalar": scalar}
 
     def _tensor(self, array: np.ndarray, where: str) -> list[str]:
         dtype = array.dtype
@@ -138,8 +138,8 @@ class Decoder:
                 return _to_jax(self._tensor(name, code), weak)
             case {"key": [str(name), str(code)], "impl": str(impl)}:
                 return jax.random.wrap_key_data(_to_jax(self._tensor(name, code), False), impl=impl)
-            case {"text": list(items), "dtype": str(code), "shape": list(shape), "scalar": bool(scalar)}:
-                array = _text(items, code, shape)
+            case {"items": list(items), "dtype": str(code), "shape": list(shape), "scalar": bool(scalar)}:
+                array = _from_items(self(items), code, shape)
                 return array[()] if scalar else array
         raise FileError(f"has a description that no partita writes, at {str(data)[:80]}.")
 
@@ -176,11 +176,17 @@ def _to_jax(array: np.ndarray, weak: bool) -> jax.Array:
     return start.at[...].set(made) if start.dtype == made.dtype else made
 
 
-def _text(items: list[Any], code: str, shape: list[Any]) -> np.ndarray:
+def _from_items(items: list[Any], code: str, shape: list[Any]) -> np.ndarray:
+    """An array of text, or of objects such as Python's own strings."""
     dtype = np.dtype(code) if re.fullmatch(r"[<>]U[0-9]{1,9}|\|O", code) else None
-    if dtype is None or not all(type(item) is str for item in items) or dtype.itemsize * len(items) > MOST_TEXT:
+    only_text = code == "|O" or all(type(item) is str for item in items)
+    if dtype is None or not only_text or dtype.itemsize * len(items) > MOST_TEXT:
         raise FileError(f"has an array of text that no partita writes, of type {code}.")
-    return np.array(items, dtype=object).reshape(shape).astype(dtype)
+    array = np.empty(len(items), object)
+    # One by one: numpy would make a list of tuples a table.
+    for i, item in enumerate(items):
+        array[i] = item
+    return array.reshape(shape).astype(dtype)
 
 
 def _is_number(dtype: np.dtype) -> bool:
