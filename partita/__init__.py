@@ -27,6 +27,7 @@ _MODULES = (
     "oracles",
     "partition",
     "persistence",
+    "plots",
     "polytopes",
     "preprocessing",
     "progress",

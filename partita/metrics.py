@@ -4,7 +4,7 @@ Truth comes first: y is (n, k), 0/1 rows for label sets, rank vectors (0 is best
 100 times `micro_f1` and `kendall`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -12,6 +12,8 @@ from sklearn import metrics as sk
 
 __all__ = [
     "SCORERS",
+    "Bins",
+    "calibration_bins",
     "calibration_error",
     "hamming_loss",
     "kendall",
@@ -26,6 +28,16 @@ __all__ = [
     "spearman",
     "subset_accuracy",
 ]
+
+
+class Bins(NamedTuple):
+    """Marginals in bins: the least and the largest of each bin, their mean, the share of labels on, the number."""
+
+    low: np.ndarray
+    high: np.ndarray
+    marginal: np.ndarray
+    share: np.ndarray
+    num: np.ndarray
 
 
 def micro_f1(y: Any, answer: Any) -> float:
@@ -100,12 +112,23 @@ def calibration_error(y: Any, marginals: Any, bins: int = 10) -> float:
 
     All labels of all rows are binned together, between quantiles of the marginals; equal ones share a bin.
     """
+    found = calibration_bins(y, marginals, bins)
+    return float(found.num @ np.abs(found.share - found.marginal) / found.num.sum())
+
+
+def calibration_bins(y: Any, marginals: Any, bins: int = 10) -> Bins:
+    """The bins of `calibration_error`, but for the empty ones."""
     y, p = (values.ravel() for values in _pair(y, marginals, 1))
     if bins < 1 or p.min() < -1e-3 or p.max() > 1 + 1e-3:
         raise ValueError(f"It takes a bin and marginals from 0 to 1; got {bins} bins and {p.min()} to {p.max()}.")
     edges = np.quantile(p, np.arange(1, bins) / bins)
-    which = np.searchsorted(edges, p, side="right")
-    return float(np.abs(np.bincount(which, y - p)).sum() / p.size)
+    order = np.argsort(p, kind="stable")
+    which = np.searchsorted(edges, p[order], side="right")
+    first = np.flatnonzero(np.diff(which, prepend=-1))
+    last = np.append(first[1:], p.size)
+    count = last - first
+    share, marginal = (np.add.reduceat(values[order], first) / count for values in (y, p))
+    return Bins(p[order][first], p[order][last - 1], marginal, share, count)
 
 
 def log_partition_error(tau: Any, lse: Any) -> float:

@@ -40,6 +40,7 @@ ORDER = [
     "progress",
     "persistence",
     "estimators",
+    "plots",
     "demo",
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.

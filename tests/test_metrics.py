@@ -109,6 +109,19 @@ def test_calibrated_marginals_have_a_small_calibration_error():
     assert metrics.calibration_error(y, np.full(p.shape, 0.2)) == pytest.approx(y.mean() - 0.2)
 
 
+def test_bins_hold_every_marginal_once():
+    found = metrics.calibration_bins(SETS, MARGINALS, bins=4)
+    p, y = MARGINALS.ravel(), SETS.ravel()
+    inside = [(low <= p) & (p <= high) for low, high in zip(found.low, found.high, strict=True)]
+    assert (np.sum(inside, axis=0) == 1).all()
+    np.testing.assert_array_equal(found.num, [np.sum(bin) for bin in inside])
+    np.testing.assert_allclose(found.marginal, [p[bin].mean() for bin in inside])
+    np.testing.assert_allclose(found.share, [y[bin].mean() for bin in inside])
+    # Equal mass, but for ties: MARGINALS has 11 different values.
+    assert len(found.num) == 4
+    assert np.abs(found.num - p.size / 4).max() <= np.bincount(np.rint(10 * p).astype(int)).max()
+
+
 def test_means_of_log_numbers():
     assert metrics.log_likelihood([-1.0, -2.0]) == -1.5
     assert metrics.log_partition_error([1.0, 2.0], [2.0, -1.0]) == 2

@@ -93,8 +93,8 @@ class LabelSets(eqx.Module):
         if self.kind in TABLES:
             return y.astype(self.dtype)
         if self.kind == "sets":
-            made = set if self.form == "set" else tuple
-            return [made(self.classes[j] for j in np.flatnonzero(row)) for row in y]
+            made, classes = set if self.form == "set" else tuple, self.classes
+            return [made(classes[j] for j in np.flatnonzero(row)) for row in y]
         names = np.empty(len(self.classes), object)
         names[:] = self.classes
         flat = names.astype(self.dtype)[y.argmax(axis=1)]

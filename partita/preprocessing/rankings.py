@@ -98,7 +98,8 @@ class Rankings(eqx.Module):
             raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
         if self.kind != "strings":
             return y.astype(self.dtype)
-        return np.array([">".join(str(self.classes[j]) for j in order) for order in np.argsort(y, axis=1)], object)
+        names = np.array([str(name) for name in self.classes], object)
+        return np.array([">".join(order) for order in names[np.argsort(y, axis=1)]], object)
 
 
 def _kind(Y: Any) -> str:
