@@ -278,7 +278,9 @@ def check_free(space: AbstractSpace, free: Any, n: int) -> Array | None:
     largest = space.k if ranked else 1
     if free.min() < 0 or free.max() > largest:
         what = "a number per tied group" if ranked else "1 where a label is missing"
-        raise ValueError(f"free is 0 where y is observed, else {what}, up to {largest}; got up to {free.max()}.")
+        raise ValueError(
+            f"free is 0 where y is observed, else {what}, up to {largest}; got {free.min()} to {free.max()}."
+        )
     if ranked:
         free = np.where((free[:, :, None] == free[:, None, :]).sum(axis=2) > 1, free, 0)
     return jnp.asarray(free, int) if free.any() else None

@@ -139,9 +139,10 @@ class PlackettLuce(AbstractScoredMeasure):
     def fit_scale(scores: Float[Array, "n k"], y: Int[Array, "n k"]) -> Scalar:
         """The a >= 0 with which PlackettLuce(a scores) makes the rankings y most likely.
 
-        Where every y follows its scores, or nearly, a ends where those of a row differ by `WIDEST` on average.
+        Where every y follows its scores, a ends where those of neighbors in rank differ by `WIDEST` on average.
         """
-        largest = WIDEST / jnp.maximum(jnp.ptp(scores, axis=1).mean(), jnp.finfo(scores.dtype).tiny)
+        steps = jnp.ptp(scores, axis=1).mean() / (scores.shape[1] - 1)
+        largest = WIDEST / jnp.where(steps > 0, steps, 1)
         return _most_likely(lambda a: jax.vmap(lambda s, y: PlackettLuce(a * s).log_prob(y))(scores, y), largest)
 
 
@@ -153,8 +154,12 @@ class Mallows(AbstractSequentialMeasure):
     that center puts before it: so every b is independent of the others, and the normalizer a product.
     """
 
-    center: Int[Array, "*rows k"] = eqx.field(converter=jnp.asarray)
-    spread: Float[Array, "*rows"] = eqx.field(converter=lambda spread: jnp.asarray(spread, float))
+    center: Int[Array, " *rows k"]
+    spread: Float[Array, " *rows"]
+
+    def __init__(self, center: Array, spread: Array | float):
+        self.center = jnp.asarray(center)
+        self.spread = jnp.broadcast_to(jnp.asarray(spread, float), self.center.shape[:-1])
 
     def __check_init__(self):
         if isinstance(self.center, Tracer) or isinstance(self.spread, Tracer):

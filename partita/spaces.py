@@ -264,7 +264,7 @@ class Simplex(AbstractSpace):
         return jnp.roll(y, i + 1)
 
 
-def permutation(digits: Int[Array, "*rows k"]) -> Int[Array, "*rows k"]:
+def permutation(digits: Int[Array, " *rows k"]) -> Int[Array, " *rows k"]:
     """The permutation with this Lehmer code: entry j is the digits[j]-th number that no earlier entry has taken."""
     y = digits
     for j in range(digits.shape[-1] - 2, -1, -1):

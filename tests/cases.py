@@ -10,7 +10,7 @@ from partita._types import Batch
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
-from partita.measures import ConditionalBernoulli, Mixture, PlackettLuce, ProductBernoulli, Sequential, Uniform
+from partita.measures import ConditionalBernoulli, Mallows, Mixture, PlackettLuce, ProductBernoulli, Sequential, Uniform
 from partita.model import EBM
 from partita.networks import MLP, Paired
 from partita.partition import Network
@@ -67,8 +67,9 @@ REFERENCES = {
     Permutations(3): PlackettLuce(jax.random.normal(_key, (3,))),
 }
 
-# Measures that propose where to look.
+# Measures that propose where to look, and those that the laws of measures and of exact sums are enough for.
 PROPOSALS = {
+    "mallows": Mallows(jnp.array([2, 0, 3, 1]), 0.6),
     "sequential": Sequential(jax.random.normal(_key, (4, 4))),
     "conditional": ConditionalBernoulli(jax.random.normal(_key, (5,)), 2),
     "mixture": Mixture(ProductBernoulli(2 * jax.random.normal(_key, (4,))), Uniform(Hypercube(4)), 0.2),

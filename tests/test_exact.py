@@ -19,7 +19,7 @@ from partita._types import Row
 from partita.couplings import Bilinear, LinearQuadratic, Neural, Symmetric
 from partita.divergences import KL, ChiSquare
 from partita.energy import Energy
-from partita.measures import AbstractSequentialMeasure, PlackettLuce, Uniform
+from partita.measures import AbstractSequentialMeasure, Mallows, PlackettLuce, Uniform
 from partita.model import EBM
 from partita.networks import MLP, Paired
 from partita.partition import Table
@@ -459,9 +459,14 @@ def sequential_references(k):
     """{name: (q, the same choice in numpy: (placed, rank) -> scores of the labels)}."""
     rng = np.random.default_rng(k)
     scores, by_rank, after = rng.normal(size=k), rng.normal(size=(k, k)), rng.normal(size=(k, k))
+    center = np.argsort(scores)
     return {
         "uniform": (Uniform(Permutations(k)), lambda placed, rank: np.zeros(k)),
         "plackett-luce": (PlackettLuce(jnp.asarray(scores)), lambda placed, rank: scores),
+        "mallows": (
+            Mallows(jnp.asarray(center), 0.6),
+            lambda placed, rank: -0.6 * ((1 - placed) @ np.less.outer(center, center)),
+        ),
         "history": (
             History(jnp.asarray(by_rank), jnp.asarray(after)),
             lambda placed, rank: by_rank[:, rank] + placed @ after,

@@ -10,12 +10,12 @@ import pytest
 import scipy
 from cases import COUPLINGS, DIVERGENCES, data, jit, model, references
 
-from partita import exact
+from partita import batches, exact
 from partita._types import Batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare
 from partita.energy import Energy
-from partita.measures import ProductBernoulli
+from partita.measures import Mallows, ProductBernoulli
 from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import ExactMLE, MinMin
@@ -138,6 +138,20 @@ def test_each_row_has_its_own_reference(key):
     # The model's own q, uniform, is far from that.
     value, _, _ = ask(MinMin(draws, proposal=None), ising, data(ising.space), key)
     assert abs(float(value) - truth) > 20 * deviation
+
+
+def test_a_reference_may_be_a_center_for_each_row(key):
+    """Mallows around the ranks of a regressor, say: exact MLE equals enumeration; no surrogate follows it."""
+    ranked = model(COUPLINGS["birkhoff"], q=Mallows(jnp.arange(4), 0.5))
+    x, y = data(ranked.space).x, data(ranked.space).y
+    centers = Mallows(jax.vmap(jax.random.permutation, in_axes=(0, None))(jax.random.split(key, ROWS), 4), 0.8)
+    batch = batches.batch(ranked, x, y, reference=centers)
+    rows = enumerated(ranked, batch)
+    value, _, _ = ask(ExactMLE(), ranked, batch, key)
+    truth = np.mean(scipy.special.logsumexp(rows.log_q + rows.g, axis=1) - rows.observed)
+    assert float(value) == pytest.approx(truth, abs=TOLERANCE)
+    with pytest.raises(ValueError, match=r"No surrogate serves a Bilinear coupling .* with a Mallows reference"):
+        MinMin().check(EBM(ranked.g, ranked.tau, q=ranked.q))
 
 
 def test_shared_draws_with_a_reference_per_row_are_refused(key):
