@@ -543,6 +543,9 @@ def test_weights_count_rows():
     weighted = Scaler.fit(X, 0.5 * repeats, dtype="float64")
     repeated = Scaler.fit(np.repeat(X, repeats, axis=0), dtype="float64")
     np.testing.assert_allclose(weighted(X), repeated(X), atol=1e-12)
+    # A row without weight does not count, whatever it holds.
+    aside = Scaler.fit(np.vstack([X, np.full(4, 1e300)]), np.append(np.ones(50), 0), dtype="float64")
+    np.testing.assert_allclose(aside(X), Scaler.fit(X, dtype="float64")(X), atol=1e-12)
     sparse = scipy.sparse.csr_array(X)
     weighted = Scaler.fit(sparse, 0.5 * repeats, dtype="float64")
     repeated = Scaler.fit(scipy.sparse.csr_array(np.repeat(X, repeats, axis=0)), dtype="float64")
