@@ -40,13 +40,15 @@ class Solver(eqx.Module):
 
     `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...). `schedule` maps the
     step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and of the coupling;
-    never over biases or tau.
+    never over biases or tau. `coupling_penalty` is that of the coupling's own weights, `penalty` unless given: pairs of
+    labels that are few beside the rows need less.
     """
 
     objective: AbstractObjective
     learning_rate: Float[Array, ""]
     tau_learning_rate: Float[Array, ""]
     penalty: Float[Array, ""]
+    coupling_penalty: Float[Array, ""]
     optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
     schedule: Callable[[Any], Any] | None = eqx.field(static=True)
 
@@ -57,18 +59,22 @@ class Solver(eqx.Module):
         learning_rate: float = 1e-3,
         tau_learning_rate: float | None = None,
         penalty: float = 0.0,
+        coupling_penalty: float | None = None,
         optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
         schedule: Callable[[Any], Any] | None = None,
     ):
         for name, value in [("learning_rate", learning_rate), ("tau_learning_rate", tau_learning_rate)]:
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive; got {value}.")
-        if not penalty >= 0:
-            raise ValueError(f"penalty must be non-negative; got {penalty}.")
+        coupling_penalty = penalty if coupling_penalty is None else coupling_penalty
+        for name, value in [("penalty", penalty), ("coupling_penalty", coupling_penalty)]:
+            if not value >= 0:
+                raise ValueError(f"{name} must be non-negative; got {value}.")
         self.objective = objective
         self.learning_rate = jnp.asarray(learning_rate, float)
         self.tau_learning_rate = jnp.asarray(learning_rate if tau_learning_rate is None else tau_learning_rate, float)
         self.penalty = jnp.asarray(penalty, float)
+        self.coupling_penalty = jnp.asarray(coupling_penalty, float)
         self.optimizer = optimizer
         self.schedule = schedule
 
@@ -89,7 +95,7 @@ class Solver(eqx.Module):
         def total(params):
             model = eqx.combine(params, fixed)
             loss, (carried, info) = self.objective.loss(model, state.objective, batch, key=key)
-            return loss + 0.5 * self.penalty * _squared_weights(model.g), (carried, {"loss": loss, **info})
+            return loss + self._penalize(model.g), (carried, {"loss": loss, **info})
 
         (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(params)
         size = optax.tree.norm(grads)
@@ -99,6 +105,12 @@ class Solver(eqx.Module):
         moved = State(model, state.model, moments, carried, state.step + 1, state.failed, state.key, state.data_key)
         failed = eqx.tree_at(lambda s: (s.model, s.failed), state, (state.good, jnp.asarray(True)))
         return _where(finite & ~state.failed, moved, failed), {**info, "gradient_norm": size}
+
+    def _penalize(self, g: Energy) -> Scalar:
+        inside, between = _squared_weights(g.h), _squared_weights(g.coupling)
+        if isinstance(g.coupling, LinearQuadratic) and g.coupling.shared is not None:
+            between = between + jnp.sum(g.coupling.shared**2)
+        return 0.5 * (self.penalty * inside + self.coupling_penalty * between)
 
     def _update(self, params: EBM, grads: EBM, state: State) -> tuple[EBM, PyTree]:
         new, moments = [], []
@@ -293,11 +305,9 @@ def _parts(model: EBM) -> tuple[PyTree, PyTree, PyTree]:
     return model.g, model.tau, model.surrogate
 
 
-def _squared_weights(g: Energy) -> Scalar:
-    """|W|^2 over the arrays of g with two axes or more (no biases), and over interactions that all x share."""
-    weights = [w for w in jax.tree.leaves(eqx.filter(g, eqx.is_inexact_array)) if w.ndim > 1]
-    if isinstance(g.coupling, LinearQuadratic) and g.coupling.shared is not None:
-        weights.append(g.coupling.shared)
+def _squared_weights(part: PyTree) -> Scalar:
+    """|W|^2 over the arrays with two axes or more: no biases."""
+    weights = [w for w in jax.tree.leaves(eqx.filter(part, eqx.is_inexact_array)) if w.ndim > 1]
     return sum((jnp.sum(w**2) for w in weights), jnp.zeros(()))
 
 

@@ -10,20 +10,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import decisions, exact, inference, members, persistence
 from .._types import Key, PyTree
-from ..decisions import AbstractRule, Joint, MicroF1
+from ..decisions import AbstractRule, MicroF1
 from ..inference import Normalization
+from ..inference.rows import over_rows
 from ..kernels import Gibbs
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
 from ..preprocessing import framed
-from ..spaces import Permutations, Simplex, TooLargeError
+from ..spaces import Simplex, TooLargeError
+from ..surrogates import MeanField
 from . import training
 from .base import AbstractEstimator, ParameterAndMethod
 
 # Outputs of which all are summed over for an answer, where nothing better than their list serves.
 MAX_OUTPUTS = 2**14
-DRAWS, BURN_IN = 400, 50
+DRAWS, BURN_IN = 1000, 100
 
 
 def fitted(method: Callable) -> Callable:
@@ -94,7 +96,7 @@ class AbstractAnswers(AbstractEstimator):
     def top_k(self, X: Any, k: int, given: Any = None) -> tuple[Any, np.ndarray]:
         """The `k` most probable outputs of each row, and their probabilities (rows, k)."""
         x, model, reference = self._model(X, given)
-        y, probability = decisions.top_k(_joint(x, model, reference, self._key()), k)
+        y, probability = decisions.top_k(decisions.joint(model, x, key=self._key(), reference=reference), k)
         return self._decoded(y), probability
 
     @fitted
@@ -113,7 +115,9 @@ class AbstractAnswers(AbstractEstimator):
     @fitted
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Subset accuracy of sets, mean Kendall tau of rankings."""
-        each = self._scores(self.codec_.encode(Y), self.codec_.encode(self.codec_.decode(self._decide(*self._model(X)))))
+        each = self._scores(
+            self.codec_.encode(Y), self.codec_.encode(self.codec_.decode(self._decide(*self._model(X))))
+        )
         return float(np.average(each, weights=sample_weight))
 
     def set_output(self, *, transform: str | None = None) -> "AbstractAnswers":
@@ -164,7 +168,7 @@ class AbstractAnswers(AbstractEstimator):
             return np.asarray(inference.mode(model, x, key=self._key(), reference=reference))
         if isinstance(rule, decisions.Hamming | MicroF1 | decisions.Borda):
             return rule(np.asarray(_marginals(x, model, reference, key=self._key()))).y
-        return rule(_joint(x, model, reference, self._key())).y
+        return rule(decisions.joint(model, x, key=self._key(), reference=reference)).y
 
     def _rule(self, model: EBM) -> AbstractRule | None:
         """The rule of the decision; none for the mode, which is also the answer for one class per row."""
@@ -193,7 +197,9 @@ class AbstractAnswers(AbstractEstimator):
 def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -> tuple[np.ndarray, np.ndarray]:
     """Marginals of each row by the member that has not seen it, and those rows; of all rows where there is none."""
     if not trained.unseen:
-        model = members.averaged(trained.models) if members.size(trained.models) > 1 else members.member(trained.models, 0)
+        model = (
+            members.averaged(trained.models) if members.size(trained.models) > 1 else members.member(trained.models, 0)
+        )
         return np.asarray(_marginals(data.x, model, data.reference, key=key)), np.arange(len(data.y))
     found = []
     for i, fold in enumerate(trained.unseen):
@@ -216,14 +222,14 @@ def _method(model: EBM, method: Any) -> Any:
 
 
 def _marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
+    """Exact ones; else those of the surrogate where it has independent labels (on cal500 as good as 400 draws of Gibbs,
+    in a thousandth of the time); else by draws."""
     if _is_exact(model):
         return inference.marginals(model, x, reference=reference)
-    options = {"method": Gibbs(), "num": DRAWS, "burn_in": BURN_IN}
-    return inference.marginals(model, x, key=key, reference=reference, **options)
+    if isinstance(model.surrogate, MeanField):
+        return over_rows(_independent, model, x, reference=reference)
+    return inference.marginals(model, x, method="importance", num=DRAWS, key=key, reference=reference)
 
 
-def _joint(x: Any, model: EBM, reference: PyTree, key: Key) -> Joint:
-    if _is_exact(model):
-        return decisions.joint(model, x, key=key, reference=reference)
-    y = inference.sample(model, x, DRAWS, key=key, reference=reference, method=Gibbs(), burn_in=BURN_IN)
-    return Joint(model.space, y, np.ones(y.shape[:2]))
+def _independent(model: EBM, x: Any, reference: PyTree) -> Any:
+    return jax.nn.sigmoid(model.row(x, reference=reference).near.r.logits)

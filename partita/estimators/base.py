@@ -20,7 +20,6 @@ from ..partition import AbstractTau
 from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
 from ..solver import History, Progress, Solver
-from ..spaces import AbstractSpace
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
 from .references import fit_reference
@@ -112,7 +111,14 @@ class AbstractEstimator(BaseEstimator):
             rng = np.random.RandomState(self.seed_)
             folds = training.folds_of(len(data.y), max(self.members, 2) if self.members > 1 else 5, rng)
             self.reference_, reference = fit_reference(
-                self.reference, raw, data.y, self.codec_.space, folds=folds, weight=data.weight, rng=rng, **self._family()
+                self.reference,
+                raw,
+                data.y,
+                self.codec_.space,
+                folds=folds,
+                weight=data.weight,
+                rng=rng,
+                **self._family(),
             )
             data = data._replace(reference=reference)
             held = None if eval_set is None else self._more_rows(*eval_set)
@@ -142,7 +148,7 @@ class AbstractEstimator(BaseEstimator):
         key = jax.random.key(self.seed_)
         self._begin(data, key)
         size = members.size(self.members_)
-        penalties = (self.penalty,) if np.isscalar(self.penalty) else tuple(self.penalty)
+        penalties = self._penalties(data)
         plan = training.Plan(
             self.objective_,
             self.learning_rate,
@@ -152,6 +158,7 @@ class AbstractEstimator(BaseEstimator):
             self.patience,
             folds,
             size,
+            min(1.0, len(self.classes_) ** 2 / 2 / len(data.y)),
         )
         started = self.members_
         with _progress(self.verbose) as shown:
@@ -173,6 +180,15 @@ class AbstractEstimator(BaseEstimator):
             models = training.refit(plan, started, data, trained.penalty, key=jax.random.fold_in(key, 1))
             return self._keep(models)
         return self._keep(trained.models)
+
+    def _penalties(self, data: training.Data) -> tuple[float, ...]:
+        """Those to choose from."""
+        found = self.penalty if self.penalty is not None else self._usual_penalties(data)
+        return (float(found),) if np.isscalar(found) else tuple(map(float, found))
+
+    @abc.abstractmethod
+    def _usual_penalties(self, data: training.Data) -> tuple[float, ...]:
+        """Those to choose from where none is asked for."""
 
     def _begin(self, data: training.Data, key: Key) -> None:
         """Members to start from: new ones, or with `warm_start` those of the last fit; and what trains them."""
@@ -207,7 +223,7 @@ class AbstractEstimator(BaseEstimator):
         return members.member(self.members_, 0)
 
     def _pass_over(self, data: training.Data) -> "AbstractEstimator":
-        solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=float(np.min(self.penalty)))
+        solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=self._penalties(data)[0])
         key = jax.random.fold_in(jax.random.key(self.seed_), len(self.history_.loss))
         steps = max(1, len(data.y) // self.batch_size)
         began = members.start(solver, self.members_, key=key)

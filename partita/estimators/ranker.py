@@ -23,7 +23,7 @@ class LabelRanker(AbstractAnswers):
     decision           "mode", "borda", "kemeny", or a rule of `decisions`
     reference          "uniform", a measure, or a regressor of rank vectors, which is fitted out of fold
     reference_family   "plackett-luce" or "mallows": what a regressor's ranks are the center of, with a fitted spread
-    penalty            several: the one is taken under which held-out rows are most probable
+    penalty            None: of 1e-3, 1e-2 and 3e-2 the one under which held-out rows are most probable
     patience           None: members are trained to the end, and their mean is calibrated on held-out rows
     """
 
@@ -45,8 +45,8 @@ class LabelRanker(AbstractAnswers):
         *,
         members: int = 5,
         steps: int | None = None,
-        learning_rate: float = 3e-3,
-        penalty: Any = (1e-3, 1e-2, 3e-2),
+        learning_rate: float = 1e-2,
+        penalty: Any = None,
         batch_size: int = 64,
         num_samples: int = 8,
         width: int = 128,
@@ -63,6 +63,9 @@ class LabelRanker(AbstractAnswers):
 
     def _family(self):
         return {"family": self.reference_family}
+
+    def _usual_penalties(self, data):
+        return (1e-3, 1e-2, 3e-2)
 
     def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
         def likelihood(model: EBM, rows: training.Data) -> float:

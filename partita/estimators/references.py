@@ -69,9 +69,11 @@ def fit_reference(
         unseen[fold] = answer(_fitted(reference, x, y, weight, seen, rng), x[fold], space.k)
     fitted = _fitted(reference, x, y, weight, np.arange(len(y)), rng)
     if ranked:
-        made = (PlackettLuce if family == "plackett-luce" else Mallows).fitted
-        measures, scale = _spread(made, unseen, y, family)
-        return Reference(_first(measures), fitted, scale=scale, family=family), measures
+        scale = (
+            PlackettLuce.fit_scale(-unseen, y) if family == "plackett-luce" else Mallows.fit_spread(_centers(unseen), y)
+        )
+        measures = _ranked(unseen, float(scale), family)
+        return Reference(_first(measures), fitted, scale=float(scale), family=family), measures
     floors = [-_likelihood(unseen, y, floor) for floor in FLOORS]
     measures = _bernoulli(unseen, FLOORS[int(np.argmin(floors))])
     return Reference(_first(measures), fitted, floor=FLOORS[int(np.argmin(floors))]), measures
@@ -133,17 +135,6 @@ def _ranked(predicted: np.ndarray, scale: float, family: str) -> AbstractMeasure
 
 def _centers(predicted: np.ndarray) -> Any:
     return jnp.asarray(np.argsort(np.argsort(predicted, axis=1, kind="stable"), axis=1), int)
-
-
-def _spread(made: Any, predicted: np.ndarray, y: np.ndarray, family: str) -> tuple[AbstractMeasure, float]:
-    """The measures with the spread that suits unseen rows best, and that spread."""
-    if family == "mallows":
-        measures = made(_centers(predicted), y)
-        return measures, float(np.ravel(measures.spread)[0])
-    measures = made(-predicted, y)
-    # Scores are proportional to what was predicted: the factor is that of the largest.
-    at = np.unravel_index(np.abs(predicted).argmax(), predicted.shape)
-    return measures, float(-measures.scores[at] / predicted[at])
 
 
 def _first(measures: AbstractMeasure) -> AbstractMeasure:

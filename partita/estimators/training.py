@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import optax
 
-from .. import inference, members
+from .. import members
 from .._types import Batch, Key, PyTree
 from ..batches import Rows, batch
 from ..model import EBM
@@ -47,7 +47,11 @@ class Data(NamedTuple):
 
     def batch(self, model: EBM) -> Batch:
         """As a batch that is not trained on."""
-        return batch(model, self.x, self.y, weight=self.weight, reference=self.reference, free=self.free)
+        made = batch(model, self.x, self.y, weight=self.weight, reference=self.reference, free=self.free)
+        if self.free is None or made.free is not None:
+            return made
+        # Whole rows of data in which others are not: batches that are stacked need one shape.
+        return eqx.tree_at(lambda b: b.free, made, jax.numpy.zeros_like(made.y), is_leaf=lambda leaf: leaf is None)
 
 
 class Plan(NamedTuple):
@@ -61,11 +65,18 @@ class Plan(NamedTuple):
     patience: int | None
     folds: list[np.ndarray]
     size: int
+    pairs: float
 
     def solver(self, penalties: Sequence[float]) -> Solver:
-        """One solver per member: all members of the first penalty, then of the next."""
+        """One solver per member: all members of the first penalty, then of the next.
+
+        Pairs of labels that are few beside the rows are penalized less, by that ratio.
+        """
         rate, schedule = self.learning_rate, cosine(self.steps)
-        made = [Solver(self.objective, learning_rate=rate, penalty=p, schedule=schedule) for p in penalties]
+        made = [
+            Solver(self.objective, learning_rate=rate, penalty=p, coupling_penalty=self.pairs * p, schedule=schedule)
+            for p in penalties
+        ]
         return members.stacked([solver for solver in made for _ in range(self.size)])
 
     @property
