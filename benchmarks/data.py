@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse
 from sklearn.model_selection import train_test_split
 
+SPARSE = {"bibtex": 159, "delicious": 983, "tmc2007-500": 22}
 LABELS = {"birds": 19, "cal500": 174, "emotions": 6, "scene": 6, "yeast": 14}
 RANKINGS = ("authorship", "glass", "iris", "vehicle", "vowel", "wine")
 
@@ -60,6 +62,28 @@ def _arff(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
     table = np.array([line.split(",") for line in lines[start + 1 :] if line.strip()], float)
+    return table[:, :-labels], table[:, -labels:].astype(int)
+
+
+def sparse(folder: Path, name: str) -> tuple:
+    """x and y of train and test, both as scipy csr."""
+    stem = folder / "multilabel" / name.split("-")[0]
+    return tuple(
+        part for which in ("train", "test") for part in _sparse_arff(stem / f"{name}-{which}.arff.gz", SPARSE[name])
+    )
+
+
+def _sparse_arff(path: Path, labels: int) -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix]:
+    """Rows are {i v,i v,...}; what is not named is 0. The labels are the last columns."""
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
+    columns = sum(line.lower().startswith("@attribute") for line in lines[:start])
+    rows = [line.strip()[1:-1] for line in lines[start + 1 :] if line.strip()]
+    cells = [[cell.split() for cell in row.split(",") if cell.strip()] for row in rows]
+    indices = np.array([int(cell[0]) for row in cells for cell in row])
+    values = np.array([float(cell[1]) for row in cells for cell in row])
+    ends = np.cumsum([0] + [len(row) for row in cells])
+    table = scipy.sparse.csr_matrix((values, indices, ends), (len(rows), columns))
     return table[:, :-labels], table[:, -labels:].astype(int)
 
 

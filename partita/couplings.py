@@ -1,6 +1,7 @@
 """Couplings Phi(theta, y): how logits theta = h(x) score an output y."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -98,6 +99,11 @@ class AbstractInteraction(eqx.Module):
         """1/2 <y, U(s) y>."""
         return 0.5 * y @ self.matrix(s) @ y
 
+    def operator(self, s: Float[Array, " size"]) -> Callable[[Float[Array, " k"]], Float[Array, " k"]]:
+        """m -> U(s) m, for many m."""
+        matrix = self.matrix(s)
+        return lambda m: matrix @ m
+
 
 class Symmetric(AbstractInteraction):
     """Any symmetric U with zero diagonal (for 0/1 labels the diagonal is part of u): k (k - 1) / 2 parameters."""
@@ -180,6 +186,11 @@ class Factored(AbstractInteraction):
 
     def form(self, s, y):
         return 0.5 * jnp.vdot(self._spectrum(s), (y @ self.factor) ** 2)
+
+    def operator(self, s):
+        # 983 labels and rank 16: 30 times less work than with the matrix.
+        spectrum = self._spectrum(s)
+        return lambda m: self.factor @ (spectrum * (m @ self.factor))
 
     def _spectrum(self, s):
         return -jax.nn.softplus(s) if self.concave else s

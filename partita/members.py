@@ -4,6 +4,7 @@ Member i of a cross-fitted committee leaves out fold i, and is stopped where it 
 and penalties is members that share all rows. The members' mean is one model again.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from .solver import Progress, Solver, State, held_out, run_chunk
 __all__ = ["Members", "averaged", "can_average", "fit", "member", "scaled", "size", "stacked", "start"]
 
 # Optimized further, these programs run no faster but compile three times as long (21 s in place of 6 on yeast).
-COMPILED = {"xla_backend_optimization_level": 1}
+compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_backend_optimization_level": 1})
 
 
 class Members(eqx.Module):
@@ -108,7 +109,8 @@ def fit(
             keep(now)
         measure = float(now.measures[-1].mean()) if held is not None else None
         told = Progress(len(now.losses), steps, float(now.losses[-1].mean()), measure, now.models)
-        asked = any([callback(told) for callback in callbacks])
+        answers = [callback(told) for callback in callbacks]
+        asked = any(answers)
     return now
 
 
@@ -164,7 +166,7 @@ def _judge(now: Members, objective: AbstractObjective, held: Batch, key: Key) ->
     return Members(models, now.state, now.losses, np.vstack([now.measures, values]), (*now.steps, len(now.losses)))
 
 
-@eqx.filter_jit(compiler_options=COMPILED)
+@compiled
 def _start(solver: Solver, models: EBM, keys: Key) -> State:
     def one(solver, model, key):
         return solver.init(model, key=key)
@@ -172,7 +174,7 @@ def _start(solver: Solver, models: EBM, keys: Key) -> State:
     return eqx.filter_vmap(one, out_axes=eqx.if_array(0))(solver, models, keys)
 
 
-@eqx.filter_jit(compiler_options=COMPILED)
+@compiled
 def _run(solver: Solver, state: State, data: Batch, weights: Array, rows: Any, active: Any) -> tuple[State, Array]:
     def one(solver, state, weight, active):
         weight = weight if data.weight is None else weight * data.weight
@@ -183,7 +185,7 @@ def _run(solver: Solver, state: State, data: Batch, weights: Array, rows: Any, a
     return eqx.filter_vmap(one, out_axes=eqx.if_array(0))(solver, state, weights, active)
 
 
-@eqx.filter_jit(compiler_options=COMPILED)
+@compiled
 def _held_out(objective: AbstractObjective, models: EBM, held: Batch, key: Key) -> Float[Array, " members"]:
     return eqx.filter_vmap(lambda model, batch: held_out(objective, model, batch, key))(models, held)
 

@@ -105,23 +105,25 @@ class MeanField(AbstractSurrogate):
 
     def __call__(self, coupling, theta, q):
         u, s = coupling.parameters(theta)
-        matrix = coupling.interaction.matrix(s)
+        matrix, whole = coupling.interaction.matrix(s), coupling.interaction.operator(s)
         # For 0/1 labels the diagonal is part of the linear term.
         diagonal = jnp.diagonal(matrix)
         off, on = by_label(q)
         scores = u + diagonal / 2
         linear = scores + (on - off)
-        pairs = matrix - jnp.diag(diagonal)
+
+        def pairs(m):
+            return whole(m) - diagonal * m
 
         def sweep(_, field):
-            return self.damping * field + (1 - self.damping) * (linear + pairs @ jax.nn.sigmoid(field))
+            return self.damping * field + (1 - self.damping) * (linear + pairs(jax.nn.sigmoid(field)))
 
         field = jax.lax.stop_gradient(jax.lax.fori_loop(0, self.sweeps, sweep, linear))
         m = jax.nn.sigmoid(field)
         entropy = jnp.sum(jax.nn.softplus(field) - m * field)
-        tau = scores @ m + 0.5 * m @ pairs @ m + entropy + m @ on + (1 - m) @ off
+        tau = scores @ m + 0.5 * m @ pairs(m) + entropy + m @ on + (1 - m) @ off
         spread = m * (1 - m)
-        second = jax.lax.stop_gradient(spread * (pairs**2 @ spread) / 4)
+        second = jax.lax.stop_gradient(spread * (matrix**2 @ spread - diagonal**2 * spread) / 4)
         return Neighbor(ProductBernoulli(field), tau, jnp.concatenate([m, second]))
 
 

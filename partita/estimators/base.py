@@ -167,6 +167,7 @@ class AbstractEstimator(BaseEstimator):
                 started,
                 data,
                 judged_on=held,
+                worth=self._worth(),
                 key=key,
                 callbacks=[*shown, *callbacks],
                 **({} if kept is None else {"keep": kept.keep, "resume": kept.load}),
@@ -180,6 +181,10 @@ class AbstractEstimator(BaseEstimator):
             models = training.refit(plan, started, data, trained.penalty, key=jax.random.fold_in(key, 1))
             return self._keep(models)
         return self._keep(trained.models)
+
+    def _worth(self) -> Callable[[EBM, training.Data], float] | None:
+        """By what to choose among penalties, if not by the likelihood of held-out rows."""
+        return None
 
     def _penalties(self, data: training.Data) -> tuple[float, ...]:
         """Those to choose from."""

@@ -94,7 +94,7 @@ class Trained(NamedTuple):
     penalty: float
 
 
-@eqx.filter_jit(compiler_options=members.COMPILED)
+@members.compiled
 def make(recipe: Recipe, keys: Key) -> EBM:
     """A model for each key, stacked."""
     return eqx.filter_vmap(recipe, in_axes=0, out_axes=eqx.if_array(0))(keys)
@@ -126,11 +126,15 @@ def cross_fit(
     *,
     judged_on: Data | None = None,
     key: Key,
+    worth: Callable[[EBM, Data], float] | None = None,
     callbacks: Sequence[Callable[[Progress], bool | None]] = (),
     keep: Callable[[members.Members], None] | None = None,
     resume: Callable[[members.Members], members.Members | None] = lambda _: None,
 ) -> Trained:
-    """Member i of every penalty leaves out fold i, is stopped on it, and the best penalty's members are kept."""
+    """Member i of every penalty leaves out fold i, is stopped on it, and the best penalty's members are kept.
+
+    Best is the least held-out loss, or the largest `worth` on the rows that the members have not seen.
+    """
     solver, num = plan.solver(plan.penalties), len(plan.penalties)
     first = members.member(models, 0)
     stacked = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf] * num) if eqx.is_array(leaf) else leaf, models)
@@ -156,9 +160,15 @@ def cross_fit(
         keep=keep,
         resume=resume(members.start(solver, stacked, key=key)),
     )
-    best = 0 if held is None else int(np.argmin(now.best.reshape(num, plan.size).mean(axis=1)))
+    found = now.models if plan.patience is not None else now.state.model
+    if alone or worth is None or num == 1:
+        price = now.best
+    else:
+        unseen = [data.take(fold) for fold in folds] * num
+        price = np.array([-worth(members.member(found, i), rows) for i, rows in enumerate(unseen)])
+    best = 0 if held is None else int(np.argmin(price.reshape(num, plan.size).mean(axis=1)))
     chosen = slice(best * plan.size, (best + 1) * plan.size)
-    kept = jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, _kept(now, plan))
+    kept = jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, found)
     measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
     return Trained(kept, [] if alone else folds, now.losses[:, chosen], measures, plan.penalties[best])
 
@@ -183,11 +193,6 @@ def judge_of(objective: AbstractObjective, model: EBM) -> AbstractObjective | No
     if isinstance(objective, ExactMLE) or not (isinstance(objective, MCMC | MinMax) or table_of(model.tau) is not None):
         return objective
     return ExactMLE() if cheap(model) else None
-
-
-def _kept(now: members.Members, plan: Plan) -> EBM:
-    """The best of each member if they are stopped early, else the last."""
-    return now.models if plan.patience is not None else now.state.model
 
 
 def _equal(folds: list[np.ndarray]) -> list[np.ndarray]:
