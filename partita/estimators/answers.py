@@ -17,7 +17,7 @@ from ..kernels import Gibbs
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
-from ..preprocessing import framed
+from ..preprocessing import Encoded, framed
 from ..spaces import Simplex, TooLargeError
 from ..surrogates import MeanField
 from . import training
@@ -88,9 +88,9 @@ class AbstractAnswers(AbstractEstimator):
         """`n` draws from p(y|x) for each row: an array (rows, n, k), or a list of n answers for each row."""
         x, model, reference = self._model(X, given)
         key = self._key() if random_state is None else jax.random.key(random_state)
-        options = {"method": "exact"} if _is_exact(model) else {"method": Gibbs(), "burn_in": BURN_IN}
-        drawn = np.asarray(inference.sample(model, x, n, key=key, reference=reference, **options))
-        return self._decoded(drawn)
+        method = "exact" if is_exact(model) else Gibbs()
+        drawn = inference.sample(model, x, n, method=method, burn_in=BURN_IN, key=key, reference=reference)
+        return self._decoded(np.asarray(drawn))
 
     @fitted
     def top_k(self, X: Any, k: int, given: Any = None) -> tuple[Any, np.ndarray]:
@@ -115,9 +115,7 @@ class AbstractAnswers(AbstractEstimator):
     @fitted
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
         """Subset accuracy of sets, mean Kendall tau of rankings."""
-        each = self._scores(
-            self.codec_.encode(Y), self.codec_.encode(self.codec_.decode(self._decide(*self._model(X))))
-        )
+        each = self._scores(self.codec_.encode(Y), Encoded(self._decide(*self._model(X)), None))
         return float(np.average(each, weights=sample_weight))
 
     def set_output(self, *, transform: str | None = None) -> "AbstractAnswers":
@@ -161,7 +159,7 @@ class AbstractAnswers(AbstractEstimator):
         return np.where(np.isnan(known), -1, known).astype(int)
 
     def _decide(self, x: Any, model: EBM, reference: PyTree) -> np.ndarray:
-        if isinstance(self.objective_, AbstractFenchelYoung):
+        if isinstance(self.objective_, AbstractFenchelYoung) and model is self.ebm_:
             return np.asarray(inference.relaxed_mode(model, x, self.objective_.regularizer))
         rule = self._rule(model)
         if rule is None:
@@ -176,7 +174,11 @@ class AbstractAnswers(AbstractEstimator):
             return self.decision
         if self.decision == "mode" or isinstance(model.space, Simplex):
             return None
-        return MicroF1(self.threshold_) if self.decision == "micro_f1" else decisions.RULES[self.decision]
+        if self.decision != "micro_f1":
+            return decisions.RULES[self.decision]
+        if self.threshold_ is None:
+            raise ValueError("decision='micro_f1' needs a threshold, which fit finds on held-out rows: fit with it.")
+        return MicroF1(self.threshold_)
 
     def _decoded(self, y: np.ndarray) -> Any:
         """Several outputs for each row in the kind of Y."""
@@ -208,7 +210,7 @@ def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -
     return np.concatenate(found), np.concatenate(trained.unseen)
 
 
-def _is_exact(model: EBM) -> bool:
+def is_exact(model: EBM) -> bool:
     """Whether exact sums are the way to answer: any closed form, or a list of outputs that is not too long."""
     try:
         method = exact.method(model)
@@ -218,13 +220,13 @@ def _is_exact(model: EBM) -> bool:
 
 
 def _method(model: EBM, method: Any) -> Any:
-    return method if method != "auto" else "exact" if _is_exact(model) else "learned"
+    return method if method != "auto" else "exact" if is_exact(model) else "learned"
 
 
 def _marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
     """Exact ones; else those of the surrogate where it has independent labels (on cal500 as good as 400 draws of Gibbs,
     in a thousandth of the time); else by draws."""
-    if _is_exact(model):
+    if is_exact(model):
         return inference.marginals(model, x, reference=reference)
     if isinstance(model.surrogate, MeanField):
         return over_rows(_independent, model, x, reference=reference)

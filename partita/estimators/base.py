@@ -2,27 +2,33 @@
 
 import abc
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
 from .. import members, observed
 from .._types import Key, PyTree
+from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
+from ..measures import AbstractMeasure
 from ..model import EBM
+from ..objectives import AbstractObjective, Neighboring
 from ..partition import AbstractTau
 from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
 from ..solver import History, Progress, Solver
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
-from .references import fit_reference
+from .references import Reference, check_reference, fit_reference
 
 Codec = LabelSets | Rankings
 Callbacks = Sequence[Callable[[Progress], bool | None]]
@@ -45,10 +51,53 @@ class ParameterAndMethod:
 
 
 class AbstractEstimator(BaseEstimator):
-    """A scikit-learn estimator over the library's objects; the final classes list its arguments."""
+    """A scikit-learn estimator over the library's objects; the final classes list its arguments.
+
+    `log_partition` is one of them too, but read as an attribute it is the method.
+    """
 
     _codec: type[Codec]
+    _couplings: Mapping[str, Any]
     _decisions: tuple[str, ...]
+
+    objective: Any
+    loss: Any
+    coupling: Any
+    model: Any
+    reference: Any
+    proposal: Any
+    decision: Any
+    random_state: Any
+    verbose: int
+    members: int
+    steps: int | None
+    learning_rate: float
+    penalty: Any
+    batch_size: int
+    num_samples: int
+    width: int
+    depth: int
+    patience: int | None
+    refit: bool
+    standardize: bool
+    classes: Any
+    warm_start: bool
+    dtype: Literal["float32", "float64"]
+
+    codec_: Codec
+    classes_: np.ndarray
+    scaler_: Scaler | None
+    reference_: Reference
+    seed_: int
+    members_: EBM
+    ebm_: EBM
+    objective_: AbstractObjective
+    completion_: str | None
+    penalty_: float
+    scale_: float
+    threshold_: float | None
+    history_: History
+    n_iter_: int
 
     def _hold(self, arguments: dict[str, Any]) -> None:
         """Keep the arguments of the constructor as they are."""
@@ -103,10 +152,11 @@ class AbstractEstimator(BaseEstimator):
         with self._precision():
             self._check_arguments()
             data, raw = self._first_rows(X, Y, sample_weight, self.classes)
-            mark = fingerprint(self._settings(), raw, *(part for part in data[1:] if part is not None))
-            kept = None if checkpoint is None else Checkpoint(checkpoint, mark)
-            self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
-            if kept is not None:
+            held, held_raw = (None, None) if eval_set is None else self._more_rows(*eval_set)
+            self.seed_, kept = check_random_state(self.random_state).randint(2**31 - 1), None
+            if checkpoint is not None:
+                start = self.members_ if self.warm_start and hasattr(self, "members_") else None
+                kept = Checkpoint(checkpoint, fingerprint(self._settings(), raw, data[1:], held, start))
                 self.seed_ = kept.seed(self.seed_, fixed=self.random_state is not None)
             rng = np.random.RandomState(self.seed_)
             folds = training.folds_of(len(data.y), max(self.members, 2) if self.members > 1 else 5, rng)
@@ -115,13 +165,14 @@ class AbstractEstimator(BaseEstimator):
                 raw,
                 data.y,
                 self.codec_.space,
+                free=data.free,
                 folds=folds,
                 weight=data.weight,
                 rng=rng,
                 **self._family(),
             )
             data = data._replace(reference=reference)
-            held = None if eval_set is None else self._more_rows(*eval_set)
+            held = None if held is None else held._replace(reference=self.reference_(held_raw))
             return self._train(data, folds, held, callbacks, kept)
 
     def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> "AbstractEstimator":
@@ -133,15 +184,16 @@ class AbstractEstimator(BaseEstimator):
             first = not hasattr(self, "ebm_")
             if first:
                 self._check_arguments()
-                if not (isinstance(self.reference, str) and self.reference == "uniform"):
+                if not isinstance(self.reference, str | AbstractMeasure):
                     raise ValueError("partial_fit cannot fit a reference out of fold: use reference='uniform', or fit.")
                 data, raw = self._first_rows(X, Y, sample_weight, self.classes if classes is None else classes)
                 self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
-                self.reference_, _ = fit_reference("uniform", raw, data.y, self.codec_.space)
+                self.reference_, _ = fit_reference(self.reference, raw, data.y, self.codec_.space)
                 self._begin(data, jax.random.key(self.seed_))
                 self.history_ = History({"loss": np.zeros(0)}, [])
             else:
-                data = self._more_rows(X, Y, sample_weight)
+                data, raw = self._more_rows(X, Y, sample_weight)
+                data = data._replace(reference=self.reference_(raw))
             return self._pass_over(data)
 
     def _train(self, data: training.Data, folds: list, held: Any, callbacks: Callbacks, kept: Any) -> Any:
@@ -172,8 +224,7 @@ class AbstractEstimator(BaseEstimator):
                 callbacks=[*shown, *callbacks],
                 **({} if kept is None else {"keep": kept.keep, "resume": kept.load}),
             )
-        if not np.isfinite(trained.losses).all():
-            raise FloatingPointError("The loss became infinite; lower learning_rate or raise penalty.")
+        _warn_of_failures(trained.losses)
         self.penalty_ = trained.penalty
         self.history_ = History({"loss": trained.losses.mean(axis=1)}, trained.measures)
         self._calibrate(trained, data)
@@ -189,7 +240,7 @@ class AbstractEstimator(BaseEstimator):
     def _penalties(self, data: training.Data) -> tuple[float, ...]:
         """Those to choose from."""
         found = self.penalty if self.penalty is not None else self._usual_penalties(data)
-        return (float(found),) if np.isscalar(found) else tuple(map(float, found))
+        return tuple(float(penalty) for penalty in np.atleast_1d(found))
 
     @abc.abstractmethod
     def _usual_penalties(self, data: training.Data) -> tuple[float, ...]:
@@ -217,6 +268,7 @@ class AbstractEstimator(BaseEstimator):
         fresh = training.make(recipe, jax.random.split(make_key, 1 if alone else self.members))
         same = self.warm_start and hasattr(self, "members_") and _alike(self.members_, fresh)
         self.members_ = self.members_ if same else fresh
+        self.scale_, self.threshold_, self._state = 1.0, None, None
         first = members.member(self.members_, 0)
         self.objective_ = names.objective(
             self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), key=objective_key
@@ -224,15 +276,12 @@ class AbstractEstimator(BaseEstimator):
         # How outputs that are known in part are summed over, "exact" or by a "bound"; None where all are whole.
         self.completion_ = None if data.free is None else observed.completion(first)
 
-    def _first(self) -> EBM:
-        return members.member(self.members_, 0)
-
     def _pass_over(self, data: training.Data) -> "AbstractEstimator":
         solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=self._penalties(data)[0])
         key = jax.random.fold_in(jax.random.key(self.seed_), len(self.history_.loss))
         steps = max(1, len(data.y) // self.batch_size)
         began = members.start(solver, self.members_, key=key)
-        if getattr(self, "_state", None) is not None:
+        if self._state is not None:
             began = members.Members(self.members_, self._state, began.losses, began.measures, ())
         rows = data.rows(self.batch_size)
         now = members.fit(solver, self.members_, rows, steps=steps, key=key, every=steps, resume=began)
@@ -245,7 +294,7 @@ class AbstractEstimator(BaseEstimator):
         """The members, and the one model that they make."""
         self.members_ = models
         whole = members.averaged(models) if members.size(models) > 1 else members.member(models, 0)
-        self.ebm_ = members.scaled(whole, getattr(self, "scale_", 1.0))
+        self.ebm_ = members.scaled(whole, self.scale_)
         self.n_iter_ = len(self.history_.loss)
         return self
 
@@ -267,20 +316,23 @@ class AbstractEstimator(BaseEstimator):
         self.scaler_ = Scaler.fit(x, weight, dtype=self.dtype) if self.standardize else None
         return training.Data(self._scaled(x), y, free, weight), x
 
-    def _more_rows(self, X: Any, Y: Any, weight: Any = None) -> training.Data:
+    def _more_rows(self, X: Any, Y: Any, weight: Any = None) -> tuple[training.Data, Any]:
         """Other rows, in the terms of the training rows."""
         x = self._features(X)
         check_consistent_length(x, Y)
         y, free = self.codec_.encode(Y)
-        return training.Data(self._scaled(x), y, free, self._weights(weight, x, y), self.reference_(x))
+        return training.Data(self._scaled(x), y, free, self._weights(weight, x, y)), x
 
     def _features(self, X: Any, first: bool = False) -> Any:
-        dtype = [np.float64, np.float32]
-        least = 2 if first else 1
-        x = validate_data(
-            self, features(X), accept_sparse="csr", dtype=dtype, reset=first, allow_nd=True, ensure_min_samples=least
+        return validate_data(
+            self,
+            features(X),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            reset=first,
+            allow_nd=True,
+            ensure_min_samples=2 if first else 1,
         )
-        return x
 
     def _scaled(self, x: Any) -> Any:
         return x.astype(self.dtype) if self.scaler_ is None else self.scaler_(x)
@@ -297,11 +349,28 @@ class AbstractEstimator(BaseEstimator):
     def _check_arguments(self) -> None:
         """What can be said before the data are seen."""
         for name in ("members", "batch_size", "num_samples", "width", "depth"):
-            if not isinstance(value := getattr(self, name), int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
-        names.named("decision", self.decision, self._decisions, AbstractRule)
+            _check_number(name, getattr(self, name), int | np.integer, least=1)
+        for name in ("steps", "patience"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), int | np.integer, least=1)
+        _check_number("learning_rate", self.learning_rate, float | int | np.number, above=0)
+        for penalty in () if self.penalty is None else np.atleast_1d(self.penalty).tolist() or [None]:
+            _check_number("penalty", penalty, float | int | np.number, least=0)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}.")
+        self._check_names()
+
+    def _check_names(self) -> None:
+        measured = isinstance(self.proposal, AbstractMeasure)
+        names.named("objective", self.objective, names.OBJECTIVES, AbstractObjective)
+        names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
+        names.named("coupling", self.coupling, self._couplings, AbstractCoupling)
+        names.named("log_partition", self.__dict__["log_partition"], names.LOG_PARTITIONS, AbstractTau)
+        names.named("proposal", self.proposal, names.PROPOSALS, AbstractMeasure if measured else Neighboring)
+        names.named("decision", self.decision, self._decisions, AbstractRule)
+        if not callable(self.model):
+            names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)
+        check_reference(self.reference, "predict" if self._family() else "predict_proba", **self._family())
 
     def _settings(self) -> dict[str, Any]:
         """What changes the result of a fit."""
@@ -309,6 +378,27 @@ class AbstractEstimator(BaseEstimator):
 
     def _precision(self) -> Any:
         return jax.enable_x64(True) if self.dtype == "float64" else contextlib.nullcontext()
+
+
+def _check_number(name: str, value: Any, kind: Any, least: float = -np.inf, above: float = -np.inf) -> None:
+    fine = isinstance(value, kind) and not isinstance(value, bool) and value >= least and above < value < np.inf
+    if not fine:
+        what = "a whole number" if kind == int | np.integer else "a finite number"
+        bound = f"above {above}" if above > least else f"of at least {least}"
+        raise ValueError(f"{name} must be {what} {bound}; got {value!r}.")
+
+
+def _warn_of_failures(losses: np.ndarray) -> None:
+    """A member whose loss is not finite stays at the last step before: an answer, but perhaps not a good one."""
+    failed = ~np.isfinite(losses)
+    if failed.any():
+        warnings.warn(
+            f"The loss of {failed.any(axis=0).sum()} of {failed.shape[1]} members became infinite at step "
+            f"{failed.any(axis=1).argmax()}, and they are kept as they were before. Lower learning_rate or raise "
+            "penalty.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
 
 @contextlib.contextmanager

@@ -1,64 +1,89 @@
-"""A fit that can be killed at any moment: everything it needs to go on, in one file that is replaced whole."""
+"""A fit that can be killed at any moment: what it needs to go on, in files that are replaced whole."""
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 import scipy.sparse
 
+from .._types import PyTree
 from ..members import Members
 from ..persistence import load_leaves, save_leaves
+from ..persistence.files import write
 
 __all__ = ["Checkpoint", "fingerprint"]
 
 
 class Checkpoint:
-    """The file of one fit in a folder; `mark` tells its data and settings from others."""
+    """The files of one fit in a folder; `mark` tells its data and settings from others.
+
+    `fit.json` says whose folder it is, and by which seed; `fit.safetensors` where the training of its members stood.
+    """
 
     def __init__(self, folder: Any, mark: str):
-        self.path, self.mark = Path(folder) / "fit.safetensors", mark
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder, self.mark = Path(folder), mark
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".partita-*.tmp"):
+            # What was being written when the fit was killed.
+            left.unlink(missing_ok=True)
 
     def seed(self, seed: int, fixed: bool) -> int:
         """The seed of the fit that is to go on, else the one given; a `fixed` one must be the same."""
-        beside = self.path.with_suffix(".seed")
-        if not beside.exists():
-            written = beside.with_suffix(".writing")
-            written.write_text(str(seed))
-            written.replace(beside)
-        known = int(beside.read_text())
-        if fixed and known != seed:
-            raise ValueError(f"{self.path.parent} belongs to a fit with another random_state; give another folder.")
-        return known
+        path = self.folder / "fit.json"
+        if not path.exists():
+            write({str(path): json.dumps({"mark": self.mark, "seed": seed}).encode()})
+        try:
+            known = json.loads(path.read_bytes())
+            mark, begun = str(known["mark"]), int(known["seed"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not what a fit writes, or was cut off; delete the folder.") from error
+        self._check(mark, path)
+        if fixed and begun != seed:
+            raise ValueError(f"{self.folder} belongs to a fit with another random_state; give another folder.")
+        return begun
 
     def load(self, like: Members) -> Members | None:
         """Where the fit stood, if the file is there; an error if it is of another fit."""
-        if not self.path.exists():
+        path = self.folder / "fit.safetensors"
+        if not path.exists():
             return None
-        (models, state), info = load_leaves(self.path, (like.models, like.state))
-        if info["mark"] != self.mark:
-            raise ValueError(
-                f"{self.path} belongs to a fit of other data or settings. Give another folder, or delete the file."
-            )
+        (models, state), info = load_leaves(path, (like.models, like.state))
+        self._check(info["mark"], path)
         return Members(models, state, info["losses"], info["measures"], tuple(info["steps"]))
 
     def keep(self, now: Members) -> None:
         info = {"mark": self.mark, "losses": now.losses, "measures": now.measures, "steps": list(now.steps)}
-        save_leaves(self.path, (now.models, now.state), info)
+        save_leaves(self.folder / "fit.safetensors", (now.models, now.state), info)
+
+    def _check(self, mark: str, path: Path) -> None:
+        if mark != self.mark:
+            raise ValueError(f"{path} belongs to a fit of other data or settings. Give another folder, or delete it.")
 
 
-def fingerprint(settings: dict[str, Any], *arrays: Any) -> str:
-    """A digest of the settings and the data of a fit."""
-    digest = hashlib.sha256(json.dumps({name: repr(value) for name, value in sorted(settings.items())}).encode())
-    for array in arrays:
-        if scipy.sparse.issparse(array):
-            array = array.tocsr()
-            parts = (array.data, array.indices, array.indptr)
+def fingerprint(*parts: PyTree) -> str:
+    """A digest of the settings and the data of a fit, the same in every process."""
+    digest = hashlib.sha256()
+    leaves, structure = jax.tree.flatten(parts)
+    for leaf in (*leaves, structure):
+        if scipy.sparse.issparse(leaf):
+            leaf = leaf.tocsr()
+            arrays = [leaf.data, leaf.indices, leaf.indptr]
         else:
-            parts = (np.asarray(array),)
-        for part in parts:
-            digest.update(repr((part.shape, part.dtype)).encode())
-            digest.update(np.ascontiguousarray(part).tobytes() if part.dtype != object else repr(part).encode())
+            arrays = [leaf] if eqx.is_array_like(leaf) or hasattr(leaf, "__array__") else []
+        for array in map(_plain, arrays):
+            digest.update(repr((array.shape, array.dtype)).encode())
+            digest.update(array.tobytes() if array.dtype != object else repr(array.tolist()).encode())
+        if not arrays:
+            # Addresses of functions and of objects without a repr change from run to run.
+            digest.update(re.sub(" at 0x[0-9a-f]+", "", repr(leaf)).encode())
     return digest.hexdigest()
+
+
+def _plain(array: Any) -> np.ndarray:
+    is_key = isinstance(array, jax.Array) and jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return np.ascontiguousarray(jax.random.key_data(array) if is_key else array)

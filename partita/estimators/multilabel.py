@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 from .. import decisions
 from ..preprocessing import Encoded, LabelSets
 from ..spaces import Simplex
-from . import training
+from . import names, training
 from .answers import AbstractAnswers, unseen_marginals
 
 
@@ -43,7 +43,10 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     """
 
     _codec = LabelSets
+    _couplings = names.SET_COUPLINGS
     _decisions = ("mode", "hamming", "f1", "micro_f1")
+
+    class_weight: Any
 
     def __init__(
         self,

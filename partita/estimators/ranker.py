@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import inference
+from .. import inference, members
 from ..model import EBM
 from ..preprocessing import Encoded, Rankings
-from . import training
-from .answers import AbstractAnswers, _is_exact
+from . import names, training
+from .answers import AbstractAnswers, is_exact
 
 
 class LabelRanker(AbstractAnswers):
@@ -28,7 +28,10 @@ class LabelRanker(AbstractAnswers):
     """
 
     _codec = Rankings
+    _couplings = names.RANKING_COUPLINGS
     _decisions = ("mode", "borda", "kemeny")
+
+    reference_family: str
 
     def __init__(
         self,
@@ -79,8 +82,8 @@ class LabelRanker(AbstractAnswers):
             found = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
             return float(found.mean())
 
-        exact = _is_exact(self._first())
-        self.scale_ = training.calibrated(trained, data, likelihood) if exact else 1.0
+        if trained.unseen and is_exact(members.member(trained.models, 0)):
+            self.scale_ = training.calibrated(trained, data, likelihood)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from .._types import PyTree
@@ -37,9 +37,10 @@ class Reference(eqx.Module):
         """One measure per row of x, or None where one q serves all rows."""
         if self.fitted is None:
             return None
+        k = self.q.space.shape[0]
         if isinstance(self.q, ProductBernoulli):
-            return _bernoulli(probabilities(self.fitted, x, self.q.space.k), self.floor)
-        return _ranked(ranks(self.fitted, x, self.q.space.k), self.scale, self.family)
+            return _bernoulli(probabilities(self.fitted, x, k), self.floor)
+        return _ranked(ranks(self.fitted, x, k), self.scale, self.family)
 
 
 def fit_reference(
@@ -48,48 +49,50 @@ def fit_reference(
     y: np.ndarray,
     space: AbstractSpace,
     *,
+    free: np.ndarray | None = None,
     folds: Sequence[np.ndarray] = (),
     weight: np.ndarray | None = None,
     family: str = "plackett-luce",
     rng: np.random.RandomState | None = None,
 ) -> tuple[Reference, PyTree]:
     """The reference, and the measures of the training rows, from estimators that have not seen them."""
-    if isinstance(reference, AbstractMeasure):
-        return Reference(reference), None
-    if isinstance(reference, str):
-        if reference != "uniform":
-            raise ValueError(f"reference must be 'uniform', a measure of partita, or an estimator; got {reference!r}.")
-        return Reference(Uniform(space)), None
-    _check(reference, space, family, folds)
+    if isinstance(reference, str | AbstractMeasure):
+        return Reference(Uniform(space) if isinstance(reference, str) else reference), None
+    rng = np.random.RandomState(0) if rng is None else rng
     ranked = isinstance(space, Permutations)
+    targets, drawn = _completed(y, free, rng) if ranked else (y, y)
+    # A missing label says neither on nor off: such rows are predicted, but not learned from.
+    whole = np.arange(len(y)) if ranked or free is None else np.flatnonzero(~free.any(axis=1))
+    _check(space, folds, whole)
     answer = ranks if ranked else probabilities
     unseen = np.zeros(y.shape)
     for fold in folds:
-        seen = np.setdiff1d(np.arange(len(y)), fold)
-        unseen[fold] = answer(_fitted(reference, x, y, weight, seen, rng), x[fold], space.k)
-    fitted = _fitted(reference, x, y, weight, np.arange(len(y)), rng)
+        fitted = _fitted(reference, x, targets, weight, np.setdiff1d(whole, fold), rng)
+        unseen[fold] = answer(fitted, x[fold], y.shape[1])
+    fitted = _fitted(reference, x, targets, weight, whole, rng)
     if ranked:
-        scale = (
-            PlackettLuce.fit_scale(-unseen, y) if family == "plackett-luce" else Mallows.fit_spread(_centers(unseen), y)
-        )
-        measures = _ranked(unseen, float(scale), family)
-        return Reference(_first(measures), fitted, scale=float(scale), family=family), measures
-    floors = [-_likelihood(unseen, y, floor) for floor in FLOORS]
-    measures = _bernoulli(unseen, FLOORS[int(np.argmin(floors))])
-    return Reference(_first(measures), fitted, floor=FLOORS[int(np.argmin(floors))]), measures
+        scale = _scale(unseen, drawn, family)
+        measures = _ranked(unseen, scale, family)
+        return Reference(_first(measures), fitted, scale=scale, family=family), measures
+    floor = max(FLOORS, key=lambda floor: _likelihood(unseen[whole], y[whole], floor))
+    measures = _bernoulli(unseen, floor)
+    return Reference(_first(measures), fitted, floor=floor), measures
 
 
 def probabilities(classifier: Any, x: Any, k: int) -> np.ndarray:
     """P(label j is on), (n, k), whichever way a multilabel classifier says it."""
     said = classifier.predict_proba(x)
-    if not isinstance(said, list):
-        said = np.asarray(said)
-        if said.shape != (x.shape[0], k):
-            raise ValueError(f"The reference's predict_proba must give shape {(x.shape[0], k)}; got {said.shape}.")
-        return said
-    # One table per label, whose columns are the classes seen: a label that was always on has no column for off.
-    seen = getattr(classifier, "classes_", [np.arange(2)] * k)
-    return np.stack([_of_one(table, classes) for table, classes in zip(said, seen, strict=True)], axis=1)
+    if isinstance(said, list):
+        # One table per label, whose columns are the classes seen: a label that was always on has no column for off.
+        seen = getattr(classifier, "classes_", [np.arange(2)] * k)
+        said = np.stack([_of_one(table, classes) for table, classes in zip(said, seen, strict=True)], axis=1)
+    said = np.asarray(said, float)
+    if said.shape != (x.shape[0], k) or not ((said >= 0) & (said <= 1)).all():
+        raise ValueError(
+            f"The reference's predict_proba must give probabilities of shape {(x.shape[0], k)}, or a table for each "
+            f"label; got shape {said.shape}, values from {said.min()} to {said.max()}."
+        )
+    return said
 
 
 def ranks(regressor: Any, x: Any, k: int) -> np.ndarray:
@@ -105,8 +108,29 @@ def _of_one(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return table[:, on[0]] if on.size else np.zeros(len(table))
 
 
-def _fitted(reference: Any, x: Any, y: np.ndarray, weight: Any, rows: np.ndarray, rng: Any) -> Any:
-    made = clone(reference)
+def _completed(y: np.ndarray, free: np.ndarray | None, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    """Rankings with the mean rank for tied labels, which a regressor learns; and with ties broken by chance."""
+    means, drawn = y.astype(float), y.copy()
+    if free is None:
+        return means, drawn
+    for i in np.flatnonzero(free.any(axis=1)):
+        for group in np.unique(free[i][free[i] > 0]):
+            tied = np.flatnonzero(free[i] == group)
+            means[i, tied], drawn[i, tied] = y[i, tied].mean(), rng.permutation(y[i, tied])
+    return means, drawn
+
+
+def _scale(predicted: np.ndarray, y: np.ndarray, family: str) -> float:
+    """How sharply rankings follow the predicted ranks."""
+    if family == "plackett-luce":
+        return float(PlackettLuce.fit_scale(jnp.asarray(-predicted, float), jnp.asarray(y)))
+    return float(Mallows.fit_spread(_centers(predicted), jnp.asarray(y)))
+
+
+def _fitted(
+    reference: Any, x: Any, y: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, rng: np.random.RandomState
+) -> Any:
+    made: Any = clone(reference)
     # Seeds that were left open come from ours: the same random_state gives the same reference.
     seeds = {name: rng.randint(2**31 - 1) for name, value in sorted(made.get_params().items()) if _is_open(name, value)}
     made.set_params(**seeds)
@@ -142,16 +166,22 @@ def _first(measures: AbstractMeasure) -> AbstractMeasure:
     return jax.tree.map(lambda leaf: leaf[0], measures)
 
 
-def _check(reference: Any, space: AbstractSpace, family: str, folds: Sequence[np.ndarray]) -> None:
-    ranked = isinstance(space, Permutations)
-    needed = "predict" if ranked else "predict_proba"
-    if not (isinstance(reference, BaseEstimator) or hasattr(reference, "fit")) or not hasattr(reference, needed):
+def check_reference(reference: Any, needed: str, family: str = "plackett-luce") -> None:
+    """What can be said before the data are seen."""
+    fine = reference == "uniform" if isinstance(reference, str) else isinstance(reference, AbstractMeasure)
+    if not fine and not (hasattr(reference, "fit") and hasattr(reference, needed)):
         raise ValueError(
             f"reference must be 'uniform', a measure of partita, or an estimator with {needed}; got {reference!r}."
         )
-    if not isinstance(space, Hypercube | Permutations):
-        raise ValueError("A reference from an estimator serves label sets and rankings, not one class per row.")
     if family not in FAMILIES:
         raise ValueError(f"reference_family must be one of {FAMILIES}; got {family!r}.")
-    if len(folds) < 2:
-        raise ValueError("A reference from an estimator is fitted out of fold, which needs at least 2 folds of rows.")
+
+
+def _check(space: AbstractSpace, folds: Sequence[np.ndarray], whole: np.ndarray) -> None:
+    if not isinstance(space, Hypercube | Permutations):
+        raise ValueError("A reference from an estimator serves label sets and rankings, not one class per row.")
+    if len(folds) < 2 or any(np.isin(whole, fold).all() for fold in folds):
+        raise ValueError(
+            f"A reference from an estimator is fitted out of fold, which needs at least 10 rows, and more than one "
+            f"without missing labels; got {len(whole)} whole rows."
+        )
