@@ -18,6 +18,10 @@ BENCHMARKS = (
     "rankings",
     "stability",
     "figure1",
+    "fit_time",
+    "label_sets",
+    "label_rankings",
+    "large",
 )
 
 

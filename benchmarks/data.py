@@ -45,7 +45,7 @@ def multilabel(folder: Path, name: str) -> Split:
 
 def ranking(folder: Path, name: str, seed: int) -> Split:
     """x and rank vectors of train and test, 20 % test by this seed, standardized on train."""
-    lines = (folder / "label_ranking" / f"{name}.txt").read_text().splitlines()[1:]
+    lines = _text(folder / "label_ranking" / f"{name}.txt").splitlines()[1:]
     fields = [line.split(",") for line in lines if line.strip()]
     x = np.array([row[:-1] for row in fields], float)
     # "b>a>c" names the labels from the best to the worst; the rank vector is its inverse.
@@ -57,9 +57,7 @@ def ranking(folder: Path, name: str, seed: int) -> Split:
 
 def _arff(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
     """Features, then the 0/1 labels in the last columns."""
-    packed = path.with_name(path.name + ".gz")
-    text = path.read_text() if path.exists() else gzip.decompress(packed.read_bytes()).decode()
-    lines = text.splitlines()
+    lines = _text(path).splitlines()
     start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
     table = np.array([line.split(",") for line in lines[start + 1 :] if line.strip()], float)
     return table[:, :-labels], table[:, -labels:].astype(int)
@@ -68,14 +66,13 @@ def _arff(path: Path, labels: int) -> tuple[np.ndarray, np.ndarray]:
 def sparse(folder: Path, name: str) -> tuple:
     """x and y of train and test, both as scipy csr."""
     stem = folder / "multilabel" / name.split("-")[0]
-    return tuple(
-        part for which in ("train", "test") for part in _sparse_arff(stem / f"{name}-{which}.arff.gz", SPARSE[name])
-    )
+    parts = [_sparse_arff(stem / f"{name}-{which}.arff", SPARSE[name]) for which in ("train", "test")]
+    return tuple(table for part in parts for table in part)
 
 
 def _sparse_arff(path: Path, labels: int) -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix]:
     """Rows are {i v,i v,...}; what is not named is 0. The labels are the last columns."""
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    lines = _text(path).splitlines()
     start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
     columns = sum(line.lower().startswith("@attribute") for line in lines[:start])
     rows = [line.strip()[1:-1] for line in lines[start + 1 :] if line.strip()]
@@ -85,6 +82,12 @@ def _sparse_arff(path: Path, labels: int) -> tuple[scipy.sparse.csr_matrix, scip
     ends = np.cumsum([0] + [len(row) for row in cells])
     table = scipy.sparse.csr_matrix((values, indices, ends), (len(rows), columns))
     return table[:, :-labels], table[:, -labels:].astype(int)
+
+
+def _text(path: Path) -> str:
+    """A file's text, packed or not."""
+    packed = path.with_name(path.name + ".gz")
+    return path.read_text() if path.exists() else gzip.decompress(packed.read_bytes()).decode()
 
 
 def _standardized(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

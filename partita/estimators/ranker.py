@@ -23,7 +23,7 @@ class LabelRanker(AbstractAnswers):
     decision           "mode", "borda", "kemeny", or a rule of `decisions`
     reference          "uniform", a measure, or a regressor of rank vectors, which is fitted out of fold
     reference_family   "plackett-luce" or "mallows": what a regressor's ranks are the center of, with a fitted spread
-    penalty            of several, the one that ranks held-out rows best; None: of 3e-4, 3e-3 and 3e-2
+    penalty            of several, the one that ranks held-out rows best; None: of 3e-3 and 3e-2
     patience           None: members are trained to the end, and their mean is calibrated on held-out rows
     """
 
@@ -68,7 +68,7 @@ class LabelRanker(AbstractAnswers):
         return {"family": self.reference_family}
 
     def _usual_penalties(self, data):
-        return (3e-4, 3e-3, 3e-2)
+        return (3e-3, 3e-2)
 
     def _worth(self):
         def kendall(model: EBM, rows: training.Data) -> float:
