@@ -51,13 +51,13 @@ class AbstractAnswers(AbstractEstimator):
     def predict(self, X: Any, given: Any = None) -> Any:
         """The answer that the `decision` calls for, in the kind of Y."""
         y = self._decide(*self._model(X, given))
-        return self._framed(self.codec_.decode(y))
+        return self._framed(self.codec_.decode(y), X)
 
     @fitted
     def predict_proba(self, X: Any, given: Any = None) -> Any:
         """P(label j is on), (n, k), for sets; P(label j has rank p), (n, k, k), for rankings."""
         found = np.asarray(_marginals(*self._model(X, given), key=self._key()), float)
-        return self._framed(found) if found.ndim == 2 else found
+        return self._framed(found, X) if found.ndim == 2 else found
 
     @fitted
     def log_prob(self, X: Any, Y: Any, method: Any = "auto") -> np.ndarray:
@@ -185,11 +185,13 @@ class AbstractAnswers(AbstractEstimator):
         rows = [self.codec_.decode(each) for each in y]
         return np.stack(rows) if all(isinstance(row, np.ndarray) for row in rows) else rows
 
-    def _framed(self, found: Any) -> Any:
+    def _framed(self, found: Any, X: Any) -> Any:
+        """An answer as the table that `set_output` asks for, with the index of X."""
         container = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         columns = [str(label) for label in self.codec_.classes]
         whole = isinstance(found, np.ndarray) and found.shape[1:] == (len(columns),)
-        return framed(found, columns, container) if whole else found
+        made = framed(found, columns, container) if whole else found
+        return made.set_axis(X.index) if whole and container == "pandas" and hasattr(X, "iloc") else made
 
     def _key(self) -> Key:
         """Always the same draws: the same question gets the same answer."""

@@ -1,0 +1,579 @@
+"""Both estimators as people use them: laws of what they answer, every kind of data, every name, scikit-learn's tools."""
+
+import copy
+import io
+import itertools
+import pickle
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import joblib
+import numpy as np
+import pandas
+import polars
+import pytest
+import rich
+import scipy.sparse
+import sklearn
+from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_validate
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+import partita
+from partita.couplings import Bilinear
+from partita.decisions import Kemeny
+from partita.divergences import KL
+from partita.estimators import LabelRanker, MultilabelClassifier, names
+from partita.estimators.references import fit_reference
+from partita.inference import rows as over
+from partita.measures import Mallows, PlackettLuce, ProductBernoulli
+from partita.networks import MLP
+from partita.objectives import ExactMLE
+from partita.polytopes import Cube
+from partita.spaces import Hypercube, Permutations
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+# One shape for all, so that programs are compiled once.
+N, D, K = 24, 3, 3
+SMALL = {"members": 2, "steps": 12, "width": 4, "depth": 1, "batch_size": 12, "random_state": 0}
+_rng = np.random.RandomState(0)
+X = _rng.randn(N, D)
+SCORES = X @ _rng.randn(D, K) + 0.3 * _rng.randn(N, K)
+SETS = (SCORES > 0).astype(int)
+RANKS = np.argsort(np.argsort(-SCORES, axis=1), axis=1)
+ALL_SETS = np.array(list(itertools.product([0, 1], repeat=K)))
+ALL_RANKS = np.array(list(itertools.permutations(range(K))))
+
+
+def classifier(**more):
+    return MultilabelClassifier(**{**SMALL, **more})
+
+
+def ranker(**more):
+    return LabelRanker(**{**SMALL, "penalty": 0.01, "refit": False, **more})
+
+
+@pytest.fixture(scope="module")
+def of_sets():
+    return classifier(learning_rate=0.1).fit(X, SETS)
+
+
+@pytest.fixture(scope="module")
+def of_ranks():
+    return ranker(learning_rate=0.1).fit(X, RANKS)
+
+
+@pytest.fixture(params=["sets", "rankings"])
+def fitted(request):
+    """(estimator, its Y, all outputs)"""
+    sets = request.param == "sets"
+    estimator = request.getfixturevalue("of_sets" if sets else "of_ranks")
+    return estimator, *((SETS, ALL_SETS) if sets else (RANKS, ALL_RANKS))
+
+
+def law(estimator, outputs, rows=2):
+    """p(y|x) of every output, by log_prob."""
+    x = np.repeat(X[:rows], len(outputs), axis=0)
+    return np.exp(estimator.log_prob(x, np.tile(outputs, (rows, 1)))).reshape(rows, -1)
+
+
+def indicators(outputs):
+    return outputs if len(outputs) == len(ALL_SETS) else outputs[..., None] == np.arange(K)
+
+
+# ------------------------------------------------------------------------------------------------- laws of the answers
+
+
+def test_answers_are_those_of_one_law(fitted):
+    # float32: sums of at most 8 terms.
+    estimator, _, outputs = fitted
+    p = law(estimator, outputs)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-5)
+    assert p.max() > 2 / len(outputs), "it has learned something"
+    expected = np.einsum("ny,y...->n...", p, indicators(outputs).astype(float))
+    np.testing.assert_allclose(estimator.predict_proba(X[:2]), expected, atol=1e-5)
+    np.testing.assert_array_equal(estimator.predict(X[:2]), outputs[p.argmax(axis=1)])
+    best, probability = estimator.top_k(X[:2], 3)
+    np.testing.assert_allclose(probability, np.sort(p, axis=1)[:, ::-1][:, :3], atol=1e-5)
+    np.testing.assert_array_equal(best[:, 0], outputs[p.argmax(axis=1)])
+
+
+def test_conditional_answers_agree_with_enumeration(fitted):
+    estimator, _, outputs = fitted
+    p = law(estimator, outputs) * (outputs[:, 1] == 1)
+    p /= p.sum(axis=1, keepdims=True)
+    expected = np.einsum("ny,y...->n...", p, indicators(outputs).astype(float))
+    np.testing.assert_allclose(estimator.predict_proba(X[:2], given={1: 1}), expected, atol=1e-4)
+    table = np.full((2, K), np.nan)
+    table[:, 1] = 1
+    np.testing.assert_array_equal(estimator.predict(X[:2], given=table), outputs[p.argmax(axis=1)])
+    with pytest.raises(ValueError, match="given names"):
+        estimator.predict(X[:2], given={"nobody": 1})
+
+
+def test_draws_follow_the_law_and_repeat(fitted):
+    estimator, _, outputs = fitted
+    drawn = estimator.sample(X[:1], 500)[0]
+    # Frequencies of 500 draws are within 5 standard errors, at most 0.12: p < 1e-5 for 8 outputs.
+    found = (drawn[:, None] == outputs).all(axis=2).mean(axis=0)
+    np.testing.assert_allclose(found, law(estimator, outputs, 1)[0], atol=0.12)
+    np.testing.assert_array_equal(drawn, estimator.sample(X[:1], 500)[0])
+    assert (drawn != estimator.sample(X[:1], 500, random_state=5)[0]).any()
+
+
+def test_the_normalizer_can_be_asked(fitted):
+    estimator, _, _ = fitted
+    value, error = estimator.log_partition(X[:2], return_error=True)
+    np.testing.assert_allclose(value, estimator.log_partition(X[:2]), rtol=1e-5)
+    assert value.shape == error.shape == (2,)
+    # Exact normalizers: the mass of 1000 weighted draws is one within 5 of their standard errors.
+    checked = estimator.normalization(X[:2])
+    assert (np.abs(checked.mass - 1) <= 5 * checked.error + 1e-5).all()
+
+
+def test_scores_are_subset_accuracy_and_kendall_tau(fitted):
+    estimator, y, _ = fitted
+    answer = estimator.predict(X)
+    each = (answer == y).all(axis=1)
+    if y is RANKS:
+        a, b = np.triu_indices(K, 1)
+        each = (np.sign(y[:, a] - y[:, b]) * np.sign(answer[:, a] - answer[:, b])).mean(axis=1)
+    assert estimator.score(X, y) == pytest.approx(each.mean())
+    weight = np.arange(N)
+    assert estimator.score(X, y, sample_weight=weight) == pytest.approx(np.average(each, weights=weight))
+    assert estimator.score(X, y) > estimator.score(X, np.roll(y, 7, axis=0)), "better than answers for other rows"
+
+
+# ------------------------------------------------------------------------------------------------------------- fitting
+
+
+def test_the_same_seed_gives_the_same_bits(of_sets):
+    again = classifier(learning_rate=0.1).fit(X, SETS)
+    np.testing.assert_array_equal(again.predict_proba(X), of_sets.predict_proba(X))
+    other = classifier(learning_rate=0.1, random_state=1).fit(X, SETS)
+    assert (other.predict_proba(X) != of_sets.predict_proba(X)).any()
+    assert len(of_sets.history_.loss) == of_sets.n_iter_ <= 12
+    assert of_sets.history_.loss[-1] < of_sets.history_.loss[0]
+    assert of_sets.history_.measures
+
+
+def test_callbacks_and_the_rows_to_stop_on():
+    told = []
+    stopped = classifier().fit(X, SETS, eval_set=(X[:6], SETS[:6]), callbacks=[lambda t: told.append(t) or t.step >= 3])
+    assert [t.step for t in told] == [1, 2, 3]
+    assert stopped.n_iter_ == 3
+    assert all(t.measure is not None for t in told)
+
+
+def test_warm_start_goes_on_and_partial_fit_too():
+    warm = classifier(warm_start=True).fit(X, SETS)
+    before = warm.history_.loss[-1]
+    assert warm.fit(X, SETS).history_.loss[0] < before + 0.1
+    online = classifier(members=1)
+    losses = []
+    for _ in range(4):
+        online.partial_fit(X, SETS)
+        losses.append(online.history_.loss[-1])
+    assert online.n_iter_ == 8
+    assert losses[-1] < losses[0]
+    online.fit(X, SETS)
+    np.testing.assert_array_equal(online.predict_proba(X), classifier(members=1).fit(X, SETS).predict_proba(X))
+    with pytest.raises(ValueError, match="out of fold"):
+        classifier(reference=ExtraTreesClassifier(2)).partial_fit(X, SETS)
+
+
+def test_weights_are_heard():
+    weight = np.where(SETS[:, 0] == 1, 5.0, 0.01)
+    plain, weighted = classifier().fit(X, SETS), classifier().fit(X, SETS, sample_weight=weight)
+    balanced = classifier(class_weight={0: 9.0}).fit(X, SETS)
+    mean = plain.predict_proba(X)[:, 0].mean()
+    assert weighted.predict_proba(X)[:, 0].mean() > mean
+    assert balanced.predict_proba(X)[:, 0].mean() > mean
+    with pytest.raises(ValueError, match="class_weight must be"):
+        classifier(class_weight={"nobody": 1}).fit(X, SETS)
+    with pytest.raises(ValueError, match="zero in every row"):
+        classifier().fit(X, SETS, sample_weight=np.zeros(N))
+
+
+def test_a_progress_bar_is_shown_if_asked(monkeypatch, capsys):
+    told = io.StringIO()
+    monkeypatch.setattr(rich, "get_console", lambda: rich.console.Console(file=told, force_terminal=True))
+    classifier(verbose=1).fit(X, SETS)
+    assert "loss" in told.getvalue() + capsys.readouterr().out
+
+
+def test_a_loss_that_explodes_is_told_and_leaves_an_answer():
+    with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
+        found = classifier(learning_rate=1e30).fit(X, SETS)
+    assert np.isfinite(found.predict_proba(X)).all()
+
+
+# ------------------------------------------------------------------------------------------------------- kinds of data
+
+
+def test_frames_come_in_and_go_out(of_sets):
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"], index=np.arange(N) + 100)
+    made = classifier(learning_rate=0.1).set_output(transform="pandas").fit(frame, pandas.DataFrame(SETS))
+    answer = clone(made).set_output(transform=None)
+    assert answer._sklearn_output_config == {"transform": "pandas"}
+    p = made.predict_proba(frame)
+    assert list(p.columns) == ["0", "1", "2"]
+    assert list(p.index) == list(frame.index)
+    np.testing.assert_array_equal(p, of_sets.predict_proba(X))
+    assert isinstance(made.predict(frame), pandas.DataFrame)
+    with pytest.raises(ValueError, match="feature names"):
+        made.predict(frame.rename(columns={"a": "z"}))
+    table = polars.DataFrame(X, schema=["a", "b", "c"])
+    out = classifier(learning_rate=0.1).set_output(transform="polars").fit(table, SETS).predict_proba(table)
+    np.testing.assert_array_equal(out.to_numpy(), of_sets.predict_proba(X))
+
+
+SAME_SETS = {
+    "bool": SETS.astype(bool),
+    "float": SETS.astype(float),
+    "sparse": scipy.sparse.csr_matrix(SETS),
+    "sets": [{j for j in range(K) if row[j]} for row in SETS],
+}
+
+
+@pytest.mark.parametrize("kind", SAME_SETS)
+def test_sets_of_any_kind_are_learned_alike_and_answered_in_kind(of_sets, kind):
+    made = classifier(learning_rate=0.1).fit(X, SAME_SETS[kind])
+    np.testing.assert_array_equal(made.predict_proba(X), of_sets.predict_proba(X))
+    answer = made.predict(X)
+    if kind == "sets":
+        assert answer == [{j for j in range(K) if row[j]} for row in of_sets.predict(X)]
+    else:
+        assert type(answer) is type(SETS) or scipy.sparse.issparse(answer)
+        dense = answer.toarray() if kind == "sparse" else answer
+        np.testing.assert_array_equal(dense, of_sets.predict(X))
+
+
+def test_rankings_in_letters_are_answered_in_letters(of_ranks):
+    text = [">".join("abc"[j] for j in np.argsort(row)) for row in RANKS]
+    made = ranker(learning_rate=0.1).fit(X, text)
+    expected = [">".join("abc"[j] for j in np.argsort(row)) for row in of_ranks.predict(X)]
+    assert list(made.predict(X)) == expected
+    assert made.score(X, text) == pytest.approx(of_ranks.score(X, RANKS))
+    assert list(made.classes_) == ["a", "b", "c"]
+
+
+def test_missing_labels_and_ties_are_summed_over():
+    y = SETS.astype(float)
+    y[::3, 0] = np.nan
+    made = classifier().fit(X, y)
+    assert made.completion_ == "exact"
+    assert np.isfinite(made.predict_proba(X)).all()
+    p = law(made, ALL_SETS, 1)[0]
+    known = made.log_prob(X[:1], [[np.nan, 1, 0]])
+    np.testing.assert_allclose(np.exp(known), p[[2, 6]].sum(), rtol=1e-4)
+    with pytest.raises(ValueError, match="whole label sets"):
+        made.score(X, y)
+
+
+def test_best_labels_and_top_lists_are_rankings_too():
+    best = np.array(["a", "b", "c"])[RANKS.argmin(axis=1)]
+    made = ranker(learning_rate=0.1, steps=40).fit(X, best)
+    assert made.completion_ == "exact"
+    assert made.predict(X).shape == (N, K)
+    assert (made.predict(X).argmin(axis=1) == RANKS.argmin(axis=1)).mean() > 0.6
+    assert np.isfinite(made.score(X, best))
+    # All rankings that begin with b, together.
+    p = law_of_ranks(made, X[:1])
+    np.testing.assert_allclose(np.exp(made.log_prob(X[:1], ["b"])), p[ALL_RANKS[:, 1] == 0].sum(), rtol=1e-4)
+
+
+def law_of_ranks(made, x):
+    """Of an estimator of best labels, which takes no whole rankings: by its draws' probabilities."""
+    y, p = made.top_k(x, len(ALL_RANKS))
+    return np.array([p[0][(y[0] == order).all(axis=1)][0] for order in ALL_RANKS])
+
+
+def test_odd_rows_and_labels_are_learned_from():
+    y = SETS.copy()
+    y[:, 0], y[:, 1] = 1, 0
+    made = classifier().fit(X, y)
+    p = made.predict_proba(X)
+    assert np.isfinite(p).all()
+    assert (p[:, 0] > p[:, 1]).all()
+    twice = classifier().fit(np.repeat(X[:12], 2, axis=0), np.repeat(SETS[:12], 2, axis=0))
+    assert np.isfinite(twice.predict_proba(X)).all()
+
+
+@pytest.mark.slow
+def test_more_features_than_rows():
+    x = np.random.RandomState(1).randn(N, 60)
+    assert np.isfinite(classifier().fit(x, SETS).predict_proba(x)).all()
+
+
+def test_sparse_features_are_never_dense_as_a_whole(monkeypatch):
+    n, d = 600, 40
+    x = scipy.sparse.random(n, d, density=0.1, format="csr", random_state=0)
+    y = (x[:, :3].toarray() > 0).astype(int)
+    largest, real = [0], scipy.sparse.csr_matrix.toarray
+
+    def watched(self, *args, **options):
+        largest.append(self.shape[0])
+        return real(self, *args, **options)
+
+    for kind in (scipy.sparse.csr_matrix, scipy.sparse.csr_array):
+        monkeypatch.setattr(kind, "toarray", watched)
+    made = classifier(members=1, coupling="unary").fit(x, y)
+    assert np.isfinite(made.predict_proba(x)).all()
+    assert 0 < max(largest) <= 256
+
+
+class Convolved(eqx.Module):
+    """A user's own h, of tensors."""
+
+    inner: MLP
+
+    def __call__(self, x):
+        return self.inner(x.mean(axis=0))
+
+
+def test_a_user_module_takes_tensors():
+    x = np.random.RandomState(0).randn(N, 2, D)
+    h = Convolved(MLP(D, (K,), width=4, key=jax.random.key(0)))
+    made = classifier(model=h, coupling="unary", members=1).fit(x, SETS)
+    assert made.predict(x).shape == (N, K)
+    assert pickle.loads(pickle.dumps(made)).predict(x).shape == (N, K)
+
+
+def test_a_new_number_of_rows_runs_the_same_program(of_sets):
+    of_sets.predict_proba(X[:5])
+    size = over._vmapped._cached._cache_size() if hasattr(over._vmapped, "_cached") else None
+    with jax.log_compiles(True), caught() as log:
+        for n in (1, 3, 7, 16):
+            of_sets.predict_proba(X[:n])
+    assert "Compiling" not in log.getvalue(), size
+
+
+class caught:
+    """What jax logs."""
+
+    def __enter__(self):
+        import logging
+
+        self.stream = io.StringIO()
+        self.handler = logging.StreamHandler(self.stream)
+        logging.getLogger("jax").addHandler(self.handler)
+        return self.stream
+
+    def __exit__(self, *_):
+        import logging
+
+        logging.getLogger("jax").removeHandler(self.handler)
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+OF_SETS = [
+    *[{"objective": name} for name in names.OBJECTIVES],
+    *[{"loss": name, "objective": "exact"} for name in names.LOSSES],
+    *[{"coupling": name} for name in names.SET_COUPLINGS],
+    *[{"log_partition": name} for name in names.LOG_PARTITIONS],
+    *[{"model": name} for name in names.NETWORKS],
+    *[{"proposal": name, "objective": "min-min"} for name in names.PROPOSALS],
+    *[{"decision": name} for name in ("mode", "hamming", "f1", "micro_f1")],
+    {"objective": ExactMLE(), "loss": KL(), "coupling": Bilinear(Cube(K)), "reference": ProductBernoulli(np.zeros(K))},
+]
+OF_RANKS = [
+    *[{"objective": name} for name in names.OBJECTIVES if name not in ("pseudo-likelihood", "ratio-matching")],
+    *[{"coupling": name} for name in names.RANKING_COUPLINGS],
+    *[{"decision": name} for name in ("mode", "borda", "kemeny")],
+    {"decision": Kemeny()},
+]
+QUICK = ({"objective": "min-min"}, {"decision": "micro_f1"}, {"decision": "f1"}, {"decision": "borda"})
+
+
+def named(choices):
+    for choice in choices:
+        marks = [] if choice in QUICK else [pytest.mark.slow]
+        yield pytest.param(choice, marks=marks, id="-".join(str(value)[:20] for value in choice.values()))
+
+
+@pytest.mark.parametrize("choice", named(OF_SETS))
+def test_every_name_serves_sets(choice):
+    made = classifier(**choice).fit(X, SETS)
+    assert set(np.unique(made.predict(X))) <= {0, 1}
+    assert np.isfinite(made.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("choice", named(OF_RANKS))
+def test_every_name_serves_rankings(choice):
+    made = ranker(**choice).fit(X, RANKS)
+    np.testing.assert_array_equal(np.sort(made.predict(X), axis=1), np.tile(np.arange(K), (N, 1)))
+    assert np.isfinite(made.predict_proba(X)).all()
+
+
+BAD = {
+    "objective": ("maximum", "'auto', 'min-min', 'exact'"),
+    "loss": ("hinge", "'logistic', 'sparsemax'"),
+    "coupling": ("quadratic", "must be one of"),
+    "model": ("transformer", "'linear', 'mlp', 'resnet'"),
+    "log_partition": ("table", "'residual', 'logits'"),
+    "proposal": ("gibbs", "'surrogate', 'reference'"),
+    "decision": ("best", "'mode'"),
+    "reference": ("forest", "'uniform', a measure of partita, or an estimator with predict"),
+    "members": (0, "at least 1; got 0"),
+    "steps": (2.5, "whole number"),
+    "learning_rate": (-1.0, "above 0; got -1.0"),
+    "penalty": ([0.1, -1], "at least 0; got -1"),
+    "dtype": ("float16", "'float32' or 'float64'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("make", [classifier, ranker])
+def test_a_bad_argument_is_refused_before_any_work(make, name):
+    value, said = BAD[name]
+    with pytest.raises(ValueError, match=f"^{name} must be .*{said}".replace("(", "[(]")):
+        make(**{name: value}).fit(object(), object())
+    with pytest.raises(ValueError, match="reference_family must be one of"):
+        ranker(reference_family="gauss").fit(object(), object())
+
+
+# ------------------------------------------------------------------------------------------------ scikit-learn's tools
+
+
+def test_arguments_can_be_read_set_and_cloned(of_sets):
+    assert of_sets.get_params()["log_partition"] == "residual"
+    other = clone(of_sets).set_params(log_partition="mlp", reference=ExtraTreesClassifier(), reference__n_estimators=7)
+    assert other.get_params()["log_partition"] == "mlp"
+    assert clone(other).reference.n_estimators == 7
+    assert "log_partition='mlp'" in repr(other)
+    assert callable(other.log_partition)
+    with pytest.raises(NotFittedError):
+        other.predict(X)
+    with pytest.raises(ValueError, match="threshold"):
+        copy.copy(of_sets).set_params(decision="micro_f1").predict(X)
+
+
+def test_it_works_in_pipelines_and_searches(of_sets):
+    piped = make_pipeline(StandardScaler(), classifier(members=1))
+    assert cross_val_predict(piped, X, SETS, cv=2).shape == SETS.shape
+    found = GridSearchCV(ranker(members=1), {"learning_rate": [1e-9, 0.2]}, cv=2).fit(X, RANKS)
+    assert found.best_params_ == {"learning_rate": 0.2}
+    for other in (pickle.loads(pickle.dumps(of_sets)), _by_joblib(of_sets)):
+        np.testing.assert_array_equal(other.predict_proba(X), of_sets.predict_proba(X))
+
+
+def _by_joblib(made):
+    buffer = io.BytesIO()
+    joblib.dump(made, buffer)
+    buffer.seek(0)
+    return joblib.load(buffer)
+
+
+@pytest.mark.slow
+def test_a_search_in_two_processes():
+    search = GridSearchCV(classifier(members=1), {"learning_rate": [1e-6, 0.2]}, cv=2, n_jobs=2, scoring="f1_micro")
+    assert search.fit(X, SETS).best_params_ == {"learning_rate": 0.2}
+
+
+def test_weights_are_routed():
+    weight = np.linspace(0.1, 2, N)
+    with sklearn.config_context(enable_metadata_routing=True):
+        asked = classifier(members=1).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        found = cross_validate(asked, X, SETS, cv=2, params={"sample_weight": weight}, return_estimator=True)
+        plain = cross_validate(classifier(members=1), X, SETS, cv=2, return_estimator=True)
+    one, other = (result["estimator"][0].predict_proba(X) for result in (found, plain))
+    assert (one != other).any()
+
+
+# ---------------------------------------------------------------------------------------------------------- references
+
+FOLDS = np.array_split(np.random.RandomState(3).permutation(60), 5)
+NOISE = np.random.RandomState(1).randint(0, 2, (60, 4))
+X60 = np.random.RandomState(2).randn(60, 3)
+
+
+def test_a_reference_that_memorizes_does_not_leak():
+    """Labels are noise: measures of the training rows must not know them. 240 coins: 0.5 +- 4 standard errors."""
+    nearest = KNeighborsClassifier(1)
+    made, measures = fit_reference(nearest, X60, NOISE, Hypercube(4), folds=FOLDS, rng=np.random.RandomState(0))
+    said = np.asarray(measures.logits) > 0
+    assert abs((said == NOISE).mean() - 0.5) < 0.13
+    assert ((np.asarray(made(X60).logits) > 0) == NOISE).all(), "the one for new rows has seen all of these"
+    # On noise nothing is sure: the largest floor is the most probable.
+    assert made.floor == 0.03
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        ExtraTreesClassifier(5),
+        MLPClassifier((4,), max_iter=5),
+        make_pipeline(StandardScaler(), ExtraTreesClassifier(5)),
+    ],
+    ids=["list", "array", "pipeline"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_any_classifier_is_a_reference(classifier):
+    y = NOISE.copy()
+    y[:, 0], y[:, 1] = 1, 0
+    y[FOLDS[0], 2], y[np.concatenate(FOLDS[1:]), 2] = 1, 0
+    made = [
+        fit_reference(classifier, X60, y, Hypercube(4), folds=FOLDS, rng=np.random.RandomState(0)) for _ in range(2)
+    ]
+    logits = np.asarray(made[0][1].logits)
+    assert logits.shape == (60, 4)
+    assert np.isfinite(logits).all()
+    assert (logits[:, 0] > logits[:, 1]).all()
+    np.testing.assert_array_equal(logits, made[1][1].logits)
+
+
+def test_missing_labels_teach_a_reference_nothing():
+    y, free = NOISE.copy(), np.zeros_like(NOISE)
+    y[:, 0] = 1
+    # Unknown labels are held as 0, which must not be learned.
+    y[:30, 0], free[:30, 0] = 0, 1
+    options = {"free": free, "folds": FOLDS, "rng": np.random.RandomState(0)}
+    _, measures = fit_reference(ExtraTreesClassifier(5), X60, y, Hypercube(4), **options)
+    assert (np.asarray(measures.logits)[:, 0] > 3).all()
+
+
+@pytest.mark.parametrize(("family", "kind"), [("plackett-luce", PlackettLuce), ("mallows", Mallows)])
+def test_a_regressor_is_a_reference_of_rankings(family, kind):
+    y = np.argsort(np.argsort(X60 @ np.random.RandomState(0).randn(3, 3), axis=1), axis=1)
+    options = {"folds": FOLDS, "family": family}
+    made, measures = fit_reference(Ridge(), X60, y, Permutations(3), **options)
+    assert isinstance(measures, kind)
+    good = jax.vmap(lambda q, y: q.log_prob(y))(measures, y).mean()
+    assert good > -np.log(6) / 2, "sharper than all six alike"
+    noise = np.argsort(np.random.RandomState(5).rand(60, 3), axis=1)
+    loose, _ = fit_reference(DecisionTreeRegressor(), X60, noise, Permutations(3), **options)
+    assert loose.scale < made.scale / 5, "what cannot be predicted is spread out"
+
+
+def test_ties_have_their_mean_rank_in_a_reference():
+    free = np.tile([0, 1, 1], (60, 1))
+    y = np.tile([0, 1, 2], (60, 1))
+    made, _ = fit_reference(Ridge(), X60, y, Permutations(3), free=free, folds=FOLDS)
+    np.testing.assert_allclose(made.fitted.predict(X60), np.tile([0, 1.5, 1.5], (60, 1)), atol=1e-6)
+
+
+def test_a_saved_estimator_predicts_the_same_bits_elsewhere(tmp_path):
+    made = classifier(learning_rate=0.1, reference=ExtraTreesClassifier(5)).fit(X, SETS)
+    path, x, p = tmp_path / "model", tmp_path / "x.npy", tmp_path / "p.npy"
+    made.save(path)
+    np.save(x, X)
+    with pytest.raises(ValueError, match="trusted=True"):
+        partita.load(path)
+    code = f"""
+import numpy, partita
+made = partita.load({str(path)!r}, trusted=True)
+numpy.save({str(p)!r}, made.predict_proba(numpy.load({str(x)!r})))"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    np.testing.assert_array_equal(np.load(p), made.predict_proba(X))
