@@ -3,14 +3,41 @@
 import re
 from pathlib import Path
 
+import numpy as np
+
 README = Path(__file__).parents[1] / "README.md"
+QUICK, PIECES = README.read_text().split("## The pieces")
 
 
-def test_readme_code_runs(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+def run(text):
     names = {}
-    for block in blocks:
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(compile(block, str(README), "exec"), names)
+    return names
+
+
+def test_quick_start_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run(QUICK)
+    X, truth = names["X_new"], names["Y_new"]
+    assert names["answers"].shape == names["single"].shape == truth.shape == (100, 5)
+    assert names["sets"].shape == (100, 3, 5)
+    assert names["p"].shape == (100, 3)
+    # Which labels go with which features is plain in these data: a whole set is far more probable than 1 in 32.
+    assert names["whole"].mean() > np.log(1 / 16)
+    assert (names["answers"] == truth).mean() > 0.75
+    np.testing.assert_allclose(names["updated"][:, [0, 3]], np.tile([1, 0], (100, 1)), atol=1e-5)
+    assert set(names["rankings"][0].split(">")) == set(names["drinks"])
+    assert names["ranks"].shape == (100, 4, 4)
+    assert all(ranking.startswith("tea>") for ranking in names["after_tea"])
+    assert names["agreement"] > 0.4
+    np.testing.assert_array_equal(names["again"].predict_proba(X), names["joint"].predict_proba(X))
+    assert (tmp_path / "joint.partita.sklearn").exists()
+    assert list((tmp_path / "running").iterdir())
+
+
+def test_pieces_run(capsys):
+    names = run(PIECES)
     printed = capsys.readouterr().out
     assert "all steps were done" in printed
     off = float(re.search(r"\|tau - LSE\| = (\S+)", printed).group(1))
@@ -26,3 +53,9 @@ def test_readme_code_runs(capsys):
 def test_readme_commands_exist_in_the_makefile():
     targets = set(re.findall(r"^([\w-]+):", (README.parent / "Makefile").read_text(), flags=re.MULTILINE))
     assert set(re.findall(r"make ([\w-]+)", README.read_text())) <= targets
+
+
+def test_readme_links_exist():
+    links = re.findall(r"\]\(([^)#:]+)\)", README.read_text())
+    assert links
+    assert all((README.parent / link).exists() for link in links)
