@@ -3,8 +3,8 @@
     python -m benchmarks.large [--out out/bench] [tmc2007-500 bibtex delicious]
 
 Micro-F1 x 100 on test rows, with thresholds fitted on train: decision="micro_f1", and for logistic regression
-(liblinear, binary features as they are) on its three-fold out-of-fold probabilities. Seconds include the thresholds. The
-peak memory is that of a process of its own that only fits and predicts with partita.
+(liblinear, binary features as they are) on its three-fold out-of-fold probabilities. Seconds include the thresholds.
+The peak memory is that of a process of its own that only fits and predicts with partita.
 """
 
 import argparse

@@ -97,8 +97,8 @@ def problems() -> list[Problem]:
     ranking = "The classes are ranked by their naive Bayes scores; learn the ranking from the features."
     sets = f"{LABELS} labels drawn from an Ising model whose labels strongly attract or repel each other."
     return [
-        ranking_problem("iris", ranking, *load_iris(return_X_y=True)),
-        ranking_problem("wine", ranking, *load_wine(return_X_y=True)),
+        ranking_problem("iris", ranking, *map(np.asarray, load_iris(return_X_y=True))),
+        ranking_problem("wine", ranking, *map(np.asarray, load_wine(return_X_y=True))),
         label_set_problem("generated label sets", sets),
     ]
 
