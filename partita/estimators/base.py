@@ -9,6 +9,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -22,7 +23,7 @@ from ..divergences import AbstractDivergence
 from ..measures import AbstractMeasure
 from ..model import EBM
 from ..objectives import AbstractObjective, Neighboring
-from ..partition import AbstractTau
+from ..partition import AbstractTau, Table
 from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
 from ..solver import History, Progress, Solver
@@ -186,6 +187,8 @@ class AbstractEstimator(BaseEstimator):
                 self._check_arguments()
                 if not isinstance(self.reference, str | AbstractMeasure):
                     raise ValueError("partial_fit cannot fit a reference out of fold: use reference='uniform', or fit.")
+                if isinstance(tau := self.__dict__["log_partition"], Table) or tau == "constant":
+                    raise ValueError("log_partition='constant' has a number for each training row: use fit.")
                 data, raw = self._first_rows(X, Y, sample_weight, self.classes if classes is None else classes)
                 self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
                 self.reference_, _ = fit_reference(self.reference, raw, data.y, self.codec_.space)
@@ -335,7 +338,11 @@ class AbstractEstimator(BaseEstimator):
         )
 
     def _scaled(self, x: Any) -> Any:
-        return x.astype(self.dtype) if self.scaler_ is None else self.scaler_(x)
+        with np.errstate(over="ignore"):
+            made = x.astype(self.dtype) if self.scaler_ is None else self.scaler_(x)
+        if not np.isfinite(made.data if scipy.sparse.issparse(made) else made).all():
+            raise ValueError(f"X has values that are too large for {self.dtype}. Scale or clip them first.")
+        return made
 
     def _weights(self, weight: Any, x: Any, y: np.ndarray) -> np.ndarray | None:
         """The weights of the rows, if they have any."""

@@ -48,6 +48,9 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
 
     class_weight: Any
 
+    # scikit-learn's mixin, which must come first, has one that knows no sets and no missing labels.
+    score = AbstractAnswers.score
+
     def __init__(
         self,
         objective: Any = "auto",
