@@ -376,6 +376,7 @@ def caught():
 
 # --------------------------------------------------------------------------------------------------------------- names
 
+EVEN = ProductBernoulli(jax.numpy.zeros(K))
 OF_SETS = [
     *[{"objective": name} for name in names.OBJECTIVES],
     *[{"loss": name, "objective": "exact"} for name in names.LOSSES],
