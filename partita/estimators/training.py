@@ -95,7 +95,7 @@ class Trained(NamedTuple):
 
 
 @members.compiled
-def make(recipe: Recipe, keys: Key) -> EBM:
+def make(recipe: Recipe, keys: Any) -> EBM:
     """A model for each key, stacked."""
     return eqx.filter_vmap(recipe, in_axes=0, out_axes=eqx.if_array(0))(keys)
 
