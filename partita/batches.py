@@ -338,14 +338,25 @@ def _check_batch_size(batch_size: int | None, n: int, x: Any) -> None:
         raise ValueError(f"batch_size must be between 1 and the number of rows, {n}; got {batch_size}.")
 
 
+_FITTING: set[tuple] = set()
+
+
 def check_model(model: EBM, features: tuple[int, ...]) -> None:
-    """h and tau must take these features and give the right shapes: found out by shapes alone, nothing is compiled."""
+    """h and tau must take these features and give the right shapes: found out by shapes alone, nothing is compiled.
+
+    Tracing takes 80 ms for a ranking's model, so what has been found to fit is remembered.
+    """
+    leaves, structure = jax.tree.flatten(model)
+    parts = tuple((leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf for leaf in leaves)
+    if (known := (structure, parts, features)) in _FITTING:
+        return
     x = jax.ShapeDtypeStruct(features, jnp.zeros(0).dtype)
     expected = model.g.coupling.theta_shape
     theta = _shape_of(model.g.h, x, f"h does not take x of shape {features}")
     if theta != expected:
         raise ValueError(f"h gives logits of shape {theta}, but {type(model.g.coupling).__name__} needs {expected}.")
     _shape_of(lambda x: model.tau(model.row(x, jnp.asarray(0))), x, f"tau does not take x of shape {features}")
+    _FITTING.add(known)
 
 
 def _shape_of(fn: Any, x: jax.ShapeDtypeStruct, trouble: str) -> tuple[int, ...]:
