@@ -190,7 +190,7 @@ class AbstractAnswers(AbstractEstimator):
         container = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         columns = [str(label) for label in self.codec_.classes]
         whole = isinstance(found, np.ndarray) and found.shape[1:] == (len(columns),)
-        made = framed(found, columns, container) if whole else found
+        made: Any = framed(found, columns, container) if whole else found
         return made.set_axis(X.index) if whole and container == "pandas" and hasattr(X, "iloc") else made
 
     def _key(self) -> Key:

@@ -30,8 +30,8 @@ def over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree
         dense = x[rows] if isinstance(x, np.ndarray) else x[rows].toarray()
         rest = jax.tree.map(lambda a, rows=rows: a[rows], (reference, *args))
         found.append(_vmapped(fn, model, jnp.asarray(dense), *rest))
-    # By numpy: jax would compile a slice for every n.
-    return jax.tree.map(lambda *parts: jnp.asarray(np.concatenate([np.asarray(part) for part in parts])[:n]), *found)
+    # By numpy: jax would compile a slice for every n, and jnp.asarray a copy.
+    return jax.tree.map(lambda *parts: jax.device_put(np.concatenate([np.asarray(p) for p in parts])[:n]), *found)
 
 
 @eqx.filter_jit
