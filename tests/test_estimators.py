@@ -11,6 +11,7 @@ import sys
 
 import equinox as eqx
 import jax
+import jaxtyping
 import joblib
 import numpy as np
 import pandas
@@ -43,7 +44,14 @@ from partita.objectives import ExactMLE
 from partita.polytopes import Cube
 from partita.spaces import Hypercube, Permutations
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+
+@pytest.fixture(scope="module", autouse=True)
+def unchecked_module():
+    """The library as a user meets it, for what is fitted once for all tests too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
+
 
 # One shape for all, so that programs are compiled once.
 N, D, K = 24, 3, 3
@@ -407,14 +415,14 @@ def named(choices):
         yield pytest.param(choice, marks=marks, id="-".join(str(value)[:20] for value in choice.values()))
 
 
-@pytest.mark.parametrize("choice", named(OF_SETS))
+@pytest.mark.parametrize("choice", list(named(OF_SETS)))
 def test_every_name_serves_sets(choice):
     made = classifier(**choice).fit(X, SETS)
     assert set(np.unique(made.predict(X))) <= {0, 1}
     assert np.isfinite(made.predict_proba(X)).all()
 
 
-@pytest.mark.parametrize("choice", named(OF_RANKS))
+@pytest.mark.parametrize("choice", list(named(OF_RANKS)))
 def test_every_name_serves_rankings(choice):
     made = ranker(**choice).fit(X, RANKS)
     np.testing.assert_array_equal(np.sort(made.predict(X), axis=1), np.tile(np.arange(K), (N, 1)))

@@ -68,6 +68,6 @@ def cases():
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("estimator", "check"), cases())
+@pytest.mark.parametrize(("estimator", "check"), list(cases()))
 def test_scikit_learn_finds_no_fault(estimator, check):
     check(estimator)
