@@ -6,7 +6,7 @@ The forest is fitted out of fold inside `fit`, so that the energy never sees pro
 
     PARTITA_DATA=<folder> python examples/forest.py [--quick] [--out folder]
 
-takes about a minute on one core, prints what it finds and draws forest.png. The folder of data has the Mulan files
+takes a minute or two on one core, prints what it finds and draws forest.png. The folder of data has the Mulan files
 multilabel/scene/scene-train.arff and scene-test.arff. `--quick` trains too briefly to be good.
 """
 
