@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from partita.estimators import training
+
 README = Path(__file__).parents[1] / "README.md"
 QUICK, PIECES = README.read_text().split("## The pieces")
 
@@ -16,8 +18,10 @@ def run(text):
     return names
 
 
-def test_quick_start_runs(tmp_path, monkeypatch):
+def test_quick_start_runs(unchecked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # A sixth of the usual steps is enough for what is asked below.
+    monkeypatch.setattr(training, "LEAST_STEPS", 100)
     names = run(QUICK)
     X, truth = names["X_new"], names["Y_new"]
     assert names["answers"].shape == names["single"].shape == truth.shape == (100, 5)
