@@ -34,7 +34,8 @@ class Members(eqx.Module):
     """Trained members: arrays of `models` and `state` have the members as leading axis.
 
     `models` are the best seen of each member where rows are held out, else the last. `losses` has the loss of every
-    step, `measures` the held-out loss of every validation; both a column for each member. `steps` says when.
+    step, `measures` the held-out loss of every validation; both a column for each member, NaN after its end. `steps`
+    says when the validations were.
     """
 
     models: EBM
@@ -109,7 +110,7 @@ def fit(
         if keep is not None:
             keep(now)
         measure = float(now.measures[-1].mean()) if held is not None else None
-        told = Progress(len(now.losses), steps, float(now.losses[-1].mean()), measure, now.models)
+        told = Progress(len(now.losses), steps, float(np.nanmean(now.losses[-1])), measure, now.models)
         answers = [callback(told) for callback in callbacks]
         asked = any(answers)
     return now
@@ -149,7 +150,8 @@ def _advance(
     share = jnp.ones((len(active), 1)) if weights is None else jnp.asarray(weights, float)[:, chunk.data.index]
     on = (np.arange(every) < chunk.steps) & active[:, None]
     state, losses = _run(solver, now.state, chunk.data, share, chunk.rows, on)
-    losses = np.concatenate([now.losses, np.asarray(losses).T[: chunk.steps]])
+    # A member that has stopped has no loss.
+    losses = np.concatenate([now.losses, np.where(on, losses, np.nan).T[: chunk.steps]])
     models = now.models if len(now.measures) else state.model
     return Members(models, state, losses, now.measures, now.steps)
 

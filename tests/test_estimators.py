@@ -36,7 +36,6 @@ from partita.couplings import Bilinear
 from partita.decisions import Kemeny
 from partita.divergences import KL
 from partita.estimators import LabelRanker, MultilabelClassifier, names
-from partita.estimators.base import _warn_of_failures
 from partita.estimators.references import fit_reference
 from partita.measures import Mallows, PlackettLuce, ProductBernoulli
 from partita.networks import MLP
@@ -224,10 +223,8 @@ def test_a_progress_bar_is_shown_if_asked(monkeypatch, capsys):
 
 
 def test_a_loss_that_explodes_is_told_and_leaves_an_answer():
-    _warn_of_failures(np.ones((3, 2)))
-    with pytest.warns(ConvergenceWarning, match="of 1 of 2 members became infinite at step 1.*Lower learning_rate"):
-        _warn_of_failures(np.array([[1.0, 1.0], [np.nan, 0.5]]))
-    found = classifier(learning_rate=1e30).fit(X, SETS)
+    with pytest.warns(ConvergenceWarning, match="members became infinite.*Lower learning_rate"):
+        found = classifier(learning_rate=1e30).fit(X, SETS)
     assert np.isfinite(found.predict_proba(X)).all()
 
 

@@ -33,6 +33,8 @@ def solver(penalty=0.1, rate=1e-2):
 
 def fit(models, source, key, by=None, **options):
     by = solver() if by is None else by
+    # Always with weights and the same number of members: one program serves all tests.
+    options = {"weights": np.ones((SIZE, ROWS))} | options
     return members.fit(by, models, source, steps=STEPS, every=4, key=key, **options)
 
 
@@ -48,18 +50,17 @@ def trained():
 
 def test_a_member_is_trained_as_if_it_were_alone(trained):
     """Up to rounding: a product of stacked matrices sums in another order."""
-    for i in range(2):
-        one = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1] if eqx.is_array(leaf) else leaf, stack(COUPLING))
-        alone = fit(one, rows(), jax.random.key(0))
-        assert same(members.member(alone.models, 0), members.member(trained.models, i), 1e-5)
+    one = jax.tree.map(lambda leaf: leaf[1:2] if eqx.is_array(leaf) else leaf, stack(COUPLING))
+    alone = fit(one, rows(), jax.random.key(0), weights=np.ones((1, ROWS)))
+    assert same(members.member(alone.models, 0), members.member(trained.models, 1), 1e-5)
     assert not same(members.member(trained.models, 0), members.member(trained.models, 1), 1e-2)
 
 
 def test_each_member_has_its_own_rates_and_penalty(key):
-    models = members.stacked([make(COUPLING, key=jax.random.key(0))] * 2)
-    both = members.stacked([solver(0.1), solver(0.5, 1e-1)])
-    found = fit(models, rows(), key, both)
-    for i, each in enumerate((solver(0.1), solver(0.5, 1e-1))):
+    models = stack(COUPLING)
+    solvers = (solver(0.1), solver(0.5, 1e-1), solver(0.0))
+    found = fit(models, rows(), key, members.stacked(solvers))
+    for i, each in enumerate(solvers):
         expected = members.member(fit(models, rows(), key, each).models, i)
         assert same(members.member(found.models, i), expected, 1e-5)
 
@@ -108,7 +109,7 @@ def test_a_callback_can_end_it(key):
     assert len(found.losses) == 4
 
 
-@pytest.mark.parametrize("name", ["unary", "permutahedron", "birkhoff", "ising", "ising-shared", "ising-sparse"])
+@pytest.mark.parametrize("name", ["unary", "birkhoff", "ising-shared"])
 def test_the_mean_has_the_mean_energy(name, key):
     coupling = COUPLINGS[name]
     models = stack(coupling)
@@ -117,10 +118,11 @@ def test_the_mean_has_the_mean_energy(name, key):
         models = eqx.tree_at(lambda m: m.g.coupling.shared, models, shared)
     mean = members.averaged(models)
     batch = data(coupling.space)
-    each = [jit(jax.vmap(members.member(models, i).g))(batch.x, batch.y) for i in range(SIZE)]
-    np.testing.assert_allclose(jax.vmap(mean.g)(batch.x, batch.y), np.mean(each, axis=0), rtol=1e-5, atol=1e-5)
+    energies = jit(lambda g, batch: jax.vmap(g)(batch.x, batch.y))
+    each = [energies(members.member(models, i).g, batch) for i in range(SIZE)]
+    np.testing.assert_allclose(energies(mean.g, batch), np.mean(each, axis=0), rtol=1e-5, atol=1e-5)
     twice = members.scaled(mean, 2.0)
-    np.testing.assert_allclose(jax.vmap(twice.g)(batch.x, batch.y), 2 * np.mean(each, axis=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(energies(twice.g, batch), 2 * np.mean(each, axis=0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ising-low-rank", "neural-sets"])

@@ -16,23 +16,21 @@ ESTIMATORS = (
     ),
 )
 
-EXCUSED = {
-    "check_sample_weight_equivalence_on_dense_data": "a row twice is in two mini-batches, of weight two in one",
-    "check_sample_weight_equivalence_on_sparse_data": "a row twice is in two mini-batches, of weight two in one",
-}
+EXCUSED = dict.fromkeys(
+    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
+    "a row given twice is in two mini-batches, a row of weight two in one; and it calls fit(X, y=...), our Y",
+)
 
 # Every check that fits compiles programs for its own shapes, 3 to 9 s; so most of those are slow.
 QUICK = {
     MultilabelClassifier: {
-        "check_fit_score_takes_y",
-        "check_classifier_multioutput",
         "check_classifiers_one_label_sample_weights",
         "check_estimators_pickle",
         "check_estimator_sparse_array",
         "check_methods_subset_invariance",
         "check_dict_unchanged",
     },
-    LabelRanker: {"check_fit_score_takes_y", "check_methods_sample_order_invariance"},
+    LabelRanker: {"check_methods_sample_order_invariance"},
 }
 NO_FIT = [
     "check_no_attributes_set_in_init",

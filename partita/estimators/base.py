@@ -227,9 +227,9 @@ class AbstractEstimator(BaseEstimator):
                 callbacks=[*shown, *callbacks],
                 **({} if kept is None else {"keep": kept.keep, "resume": kept.load}),
             )
-        _warn_of_failures(trained.losses)
+        _warn_of_failures(trained.failed, size)
         self.penalty_ = trained.penalty
-        self.history_ = History({"loss": trained.losses.mean(axis=1)}, trained.measures)
+        self.history_ = History({"loss": _mean_losses(trained.losses)}, trained.measures)
         self._calibrate(trained, data)
         if self.refit and trained.unseen:
             models = training.refit(plan, started, data, trained.penalty, key=jax.random.fold_in(key, 1))
@@ -289,7 +289,7 @@ class AbstractEstimator(BaseEstimator):
         rows = data.rows(self.batch_size)
         now = members.fit(solver, self.members_, rows, steps=steps, key=key, every=steps, resume=began)
         self._state = now.state
-        self.history_ = History({"loss": np.concatenate([self.history_.loss, now.losses.mean(axis=1)])}, [])
+        self.history_ = History({"loss": np.concatenate([self.history_.loss, _mean_losses(now.losses)])}, [])
         self._calibrate(training.Trained(now.models, [], now.losses, [], 0.0), data)
         return self._keep(now.models)
 
@@ -395,17 +395,20 @@ def _check_number(name: str, value: Any, kind: Any, least: float = -np.inf, abov
         raise ValueError(f"{name} must be {what} {bound}; got {value!r}.")
 
 
-def _warn_of_failures(losses: np.ndarray) -> None:
+def _warn_of_failures(failed: int, size: int) -> None:
     """A member whose loss is not finite stays at the last step before: an answer, but perhaps not a good one."""
-    failed = ~np.isfinite(losses)
-    if failed.any():
+    if failed:
         warnings.warn(
-            f"The loss of {failed.any(axis=0).sum()} of {failed.shape[1]} members became infinite at step "
-            f"{failed.any(axis=1).argmax()}, and they are kept as they were before. Lower learning_rate or raise "
-            "penalty.",
+            f"The loss of {failed} of {size} members became infinite, and they are kept as they were before. Lower "
+            "learning_rate or raise penalty.",
             ConvergenceWarning,
             stacklevel=4,
         )
+
+
+def _mean_losses(losses: np.ndarray) -> np.ndarray:
+    """Over the members that were still learning."""
+    return np.ma.masked_invalid(losses).mean(axis=1).filled(np.nan)
 
 
 @contextlib.contextmanager

@@ -92,6 +92,7 @@ class Trained(NamedTuple):
     losses: np.ndarray
     measures: list[tuple[int, float]]
     penalty: float
+    failed: int = 0
 
 
 @members.compiled
@@ -170,7 +171,8 @@ def cross_fit(
     chosen = slice(best * plan.size, (best + 1) * plan.size)
     kept = jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, found)
     measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
-    return Trained(kept, [] if alone else folds, now.losses[:, chosen], measures, plan.penalties[best])
+    failed = int(np.asarray(now.state.failed)[chosen].sum())
+    return Trained(kept, [] if alone else folds, now.losses[:, chosen], measures, plan.penalties[best], failed)
 
 
 def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key) -> EBM:
