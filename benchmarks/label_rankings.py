@@ -3,8 +3,9 @@
     python -m benchmarks.label_rankings [--splits 10] [--min-min 2] [--out out/bench] [iris wine ...]
 
 Mean Kendall tau x 100 over random splits (seeds 0 to 9, 20 % test): of LabelRanker(); of
-LabelRanker(objective="min-min"), on the first splits only, for it takes longer; of extra trees and of RBF kernel ridge on rank vectors, the latter tuned by five-fold
-grid search. Every choice is made on train. sushi is named sushi_one_hot; there kernel ridge takes minutes a split.
+LabelRanker(objective="min-min"), on the first splits only, for it takes longer; of extra trees and of RBF kernel ridge
+on rank vectors, the latter tuned by five-fold grid search. Every choice is made on train. sushi is named sushi_one_hot;
+there kernel ridge takes minutes a split.
 """
 
 import argparse

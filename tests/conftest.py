@@ -11,10 +11,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.data import data_dir as folder_of_data
 
+MANY_MAPS = 30_000
+
 
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room():
+    """Every compiled program maps memory, and Linux allows a process 65,530 maps: beyond, XLA ends in a segfault."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_text().count("\n") > MANY_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def assert_same(a, b):
     np.testing.assert_array_equal(a.history_.loss, b.history_.loss)
 
 
+@pytest.mark.slow
 def test_a_killed_fit_goes_on_to_the_same_end(tmp_path):
     killed("here.classifier().fit(here.X, here.SETS, checkpoint=folder, callbacks=[here.KilledAt(5)])", tmp_path)
     steps = []

@@ -491,6 +491,7 @@ def test_a_search_in_two_processes():
     assert search.fit(X, SETS).best_params_ == {"learning_rate": 0.2}
 
 
+@pytest.mark.slow
 def test_weights_are_routed():
     weight = np.linspace(0.1, 2, N)
     with sklearn.config_context(enable_metadata_routing=True):
@@ -573,6 +574,7 @@ def test_ties_have_their_mean_rank_in_a_reference():
     np.testing.assert_allclose(made.fitted.predict(X60), np.tile([0, 1.5, 1.5], (60, 1)), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_saved_estimator_predicts_the_same_bits_elsewhere(tmp_path):
     made = classifier(learning_rate=0.1, reference=ExtraTreesClassifier(5)).fit(X, SETS)
     path, x, p = tmp_path / "model", tmp_path / "x.npy", tmp_path / "p.npy"

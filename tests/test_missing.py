@@ -282,6 +282,7 @@ def hide_tail(key, y):
     return jnp.argsort(jnp.argsort(jnp.where(free > 0, 2 + jnp.arange(4), y))), free
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "hide"), [("ising-shared", hide_labels), ("permutahedron", hide_tail)])
 def test_a_model_is_learned_from_what_is_observed(name, hide, key):
     """40 % of the labels missing, or only the first two of four ranked: on whole rows the loss is much nearer to that

@@ -20,8 +20,8 @@ def run(text):
 
 def test_quick_start_runs(unchecked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # A sixth of the usual steps is enough for what is asked below.
-    monkeypatch.setattr(training, "LEAST_STEPS", 100)
+    # A tenth of the usual steps is enough for what is asked below.
+    monkeypatch.setattr(training, "LEAST_STEPS", 60)
     names = run(QUICK)
     X, truth = names["X_new"], names["Y_new"]
     assert names["answers"].shape == names["single"].shape == truth.shape == (100, 5)

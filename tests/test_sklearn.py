@@ -16,17 +16,17 @@ ESTIMATORS = (
     ),
 )
 
-EXCUSED = dict.fromkeys(
-    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
-    "a row given twice is in two mini-batches, a row of weight two in one; and it calls fit(X, y=...), our Y",
-)
+# A row given twice is in two mini-batches, a row of weight two in one; and these checks call fit(X, y=...), not Y.
+MINI_BATCHES = "training goes by mini-batches of rows"
+EXCUSED = {
+    "check_sample_weight_equivalence_on_dense_data": MINI_BATCHES,
+    "check_sample_weight_equivalence_on_sparse_data": MINI_BATCHES,
+}
 
 # Every check that fits compiles programs for its own shapes, 3 to 9 s; so most of those are slow.
 QUICK = {
     MultilabelClassifier: {
-        "check_classifiers_one_label_sample_weights",
         "check_estimators_pickle",
-        "check_estimator_sparse_array",
         "check_methods_subset_invariance",
         "check_dict_unchanged",
     },
