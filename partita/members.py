@@ -100,6 +100,9 @@ def fit(
     data_key, judge_key = jax.random.split(jax.random.fold_in(key, 1))
     now = start(solver, models, key=key) if resume is None else resume
     reader = data.open(member(models, 0), key=data_key)
+    if held is not None and not len(now.losses):
+        # Before the first step p is q: a member that learns nothing worth having stays there.
+        now = _judge(now, judge, held, judge_key)
     solver, active, asked = _for_each(solver, models), _active(now, patience), False
     while (step := len(now.losses)) < steps and active.any() and not asked:
         chunk = reader.read(step, min(every - step % every, steps - step), every)

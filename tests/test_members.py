@@ -86,18 +86,19 @@ def test_a_run_that_is_taken_up_ends_where_it_would_have_ended(key):
     assert eqx.tree_equal(whole.models, again.models)
     assert np.array_equal(whole.losses, again.losses)
     assert np.array_equal(whole.measures, again.measures)
-    assert whole.steps == again.steps == (4, 8)
+    assert whole.steps == again.steps == (0, 4, 8)
 
 
 def test_the_best_of_each_member_is_kept(key):
-    """At a learning rate that makes things worse, the first validation is the best."""
+    """At a learning rate that makes things worse, one of the first validations is the best."""
     batch = data(COUPLING.space, 5)
     held = members.stacked([eqx.tree_at(lambda b: b.index, batch, None)] * SIZE)
     kept = []
     found = fit(stack(COUPLING), rows(), key, solver(0.0, 3.0), held=held, keep=kept.append)
-    best = found.measures.argmin(axis=0)
-    assert len(set(best)) == 1, "the case is meant to get worse for all members alike"
-    assert eqx.tree_equal(found.models, kept[best[0]].state.model)
+    seen = [stack(COUPLING), *(now.state.model for now in kept)]
+    assert len(seen) == len(found.measures) == 3
+    for i, best in enumerate(found.measures.argmin(axis=0)):
+        assert same(members.member(found.models, i), members.member(seen[best], i))
     stopped = fit(stack(COUPLING), rows(), key, solver(0.0, 3.0), held=held, patience=1)
     assert len(stopped.measures) <= len(found.measures)
 

@@ -36,7 +36,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     steps           of training; None for 10 passes over the data, at least 600 and at most 3,000
     penalty         on the weights; of several, the one that suits held-out rows best. None: 0.03, and where there are
                     more pairs of labels than rows, of 0.03, 0.1 and 0.3
-    patience        how many validations (of 12) without gain end a member's training; None for never
+    patience        how many validations (of 30) without gain end a member's training; None for never
     refit           train the members again on all rows in the end
     class_weight    "balanced" or weights by label: a row counts by the mean weight of its labels
     classes         all labels, where Y does not show them
@@ -72,7 +72,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         num_samples: int = 8,
         width: int = 128,
         depth: int = 1,
-        patience: int | None = 3,
+        patience: int | None = 8,
         refit: bool = False,
         standardize: bool = True,
         class_weight: Any = None,

@@ -22,7 +22,7 @@ from .names import Recipe, cheap
 MAX_HELD = 1000
 MIN_ROWS = 10
 LEAST_STEPS, MOST_STEPS, EPOCHS = 600, 3000, 10
-VALIDATIONS = 12
+VALIDATIONS = 30
 # Factors on the energy that calibration may choose from.
 SCALES = np.geomspace(0.1, 2, 14)
 
