@@ -81,7 +81,7 @@ class Plan(NamedTuple):
 
     @property
     def every(self) -> int:
-        return max(1, self.steps // VALIDATIONS)
+        return min(self.steps, max(10, self.steps // VALIDATIONS))
 
 
 class Trained(NamedTuple):
