@@ -179,9 +179,10 @@ def test_the_same_seed_gives_the_same_bits(of_sets):
 
 def test_callbacks_and_the_rows_to_stop_on():
     told = []
-    stopped = classifier().fit(X, SETS, eval_set=(X[:6], SETS[:6]), callbacks=[lambda t: told.append(t) or t.step >= 3])
-    assert [t.step for t in told] == [1, 2, 3]
-    assert stopped.n_iter_ == 3
+    asked = [lambda now: told.append(now) or now.step >= 30]
+    stopped = classifier(steps=50).fit(X, SETS, eval_set=(X[:6], SETS[:6]), callbacks=asked)
+    assert [t.step for t in told] == [10, 20, 30]
+    assert stopped.n_iter_ == 30
     assert all(t.measure is not None for t in told)
 
 
