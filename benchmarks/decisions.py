@@ -19,8 +19,8 @@ from sklearn.model_selection import train_test_split
 
 import partita as pt
 from benchmarks.data import LABELS, data_dir, multilabel
-from benchmarks.report import residual_tau, show, train
-from benchmarks.timing import timed, write
+from benchmarks.report import each, residual_tau, show, train
+from benchmarks.timing import timed
 
 ISING = ("emotions", "scene", "yeast")
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -79,11 +79,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
-    rows = []
-    for name in options.names:
-        row = compare(name, options.steps)
-        write(options.out / "decisions.jsonl", row)
-        rows.append(row)
+    rows = each(options.names, lambda name: compare(name, options.steps), options.out / "decisions.jsonl")
     show(f"Test rows x 100, {options.steps} steps; cal500 has no official split", rows)
 
 

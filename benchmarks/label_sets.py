@@ -20,8 +20,9 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 import partita as pt
 from benchmarks.data import LABELS, data_dir, multilabel
-from benchmarks.report import show
-from benchmarks.timing import timed, write
+from benchmarks.report import each, show
+from benchmarks.timing import timed
+from partita.estimators import references, training
 
 MAX_LISTED = 20
 
@@ -72,8 +73,6 @@ def compare(name: str) -> dict[str, Any]:
 
 def unseen(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-fold probabilities of the trees, and the labels of those rows."""
-    from partita.estimators import references, training
-
     folds = training.folds_of(len(y), 5, np.random.RandomState(0))
     space = pt.spaces.Hypercube(y.shape[1])
     _, measures = references.fit_reference(trees(), x, y, space, folds=folds, rng=np.random.RandomState(0))
@@ -85,12 +84,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(LABELS))
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
-    rows = []
-    for name in options.names:
-        row = compare(name)
-        write(options.out / "label_sets.jsonl", row)
-        show(f"{name}, test rows", [row])
-        rows.append(row)
+    rows = each(options.names, compare, options.out / "label_sets.jsonl")
     show("MultilabelClassifier, one default setting; cal500 has no official split", rows)
 
 

@@ -21,8 +21,8 @@ from sklearn.multiclass import OneVsRestClassifier
 
 import partita as pt
 from benchmarks.data import data_dir, sparse
-from benchmarks.report import show
-from benchmarks.timing import timed, write
+from benchmarks.report import each, show
+from benchmarks.timing import timed
 
 
 def ours(name: str) -> dict[str, Any]:
@@ -50,6 +50,13 @@ def peer(name: str) -> dict[str, Any]:
     return {"logistic": 100 * pt.metrics.micro_f1(y_test, rule(fitted.predict_proba(x_test)).y), "logistic s": seconds}
 
 
+def compare(name: str) -> dict[str, Any]:
+    """Both on one set, ours in a process of its own."""
+    again = [sys.executable, "-m", "benchmarks.large", name, "--only-ours"]
+    done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=True)
+    return {"set": name, **json.loads(done.stdout.splitlines()[-1]), **peer(name)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=["tmc2007-500", "bibtex", "delicious"])
@@ -59,14 +66,7 @@ def main() -> None:
     if options.only_ours:
         print(json.dumps(ours(options.names[0])))
         return
-    rows = []
-    for name in options.names:
-        again = [sys.executable, "-m", "benchmarks.large", name, "--only-ours"]
-        done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=True)
-        row = {"set": name, **json.loads(done.stdout.splitlines()[-1]), **peer(name)}
-        write(options.out / "large.jsonl", row)
-        show(f"{name}, test rows", [row])
-        rows.append(row)
+    rows = each(options.names, compare, options.out / "large.jsonl")
     show("Micro-F1 x 100, threshold fitted on train", rows)
 
 

@@ -26,7 +26,7 @@ from sklearn.model_selection import train_test_split
 
 import partita as pt
 from benchmarks.data import data_dir, multilabel, ranking
-from benchmarks.report import cosine, non_finite, show
+from benchmarks.report import non_finite, show
 from benchmarks.timing import write
 
 RATES = (1e-3, 3e-3)
@@ -117,7 +117,9 @@ def run(
     g = pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling)
     start = pt.EBM(g, pt.partition.Network(pt.networks.MLP(x.shape[1], (), key=tau_key)))
     optimizer = optax.optimistic_adam_v2 if isinstance(objective, pt.objectives.MinMax) else optax.adam
-    solver = pt.Solver(objective, learning_rate=rate, penalty=penalty, optimizer=optimizer, schedule=cosine(steps))
+    solver = pt.Solver(
+        objective, learning_rate=rate, penalty=penalty, optimizer=optimizer, schedule=pt.solver.cosine(steps)
+    )
     began = time.perf_counter()
     solution = pt.fit(solver, start, source(objective, start.space, x, y), steps=steps, key=jax.random.key(1))
     seconds = time.perf_counter() - began

@@ -1,23 +1,17 @@
 """What the benchmarks of learning share: one training run, tables on the screen."""
 
-import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import optax
 from rich.console import Console
 from rich.table import Table
 
 import partita as pt
-
-
-@functools.cache
-def cosine(steps: int) -> Callable:
-    """One schedule per number of steps, so that programs are compiled once."""
-    return optax.cosine_decay_schedule(1.0, steps)
+from benchmarks.timing import write
 
 
 def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.partition.Residual:
@@ -31,7 +25,7 @@ def train(
 ) -> tuple[pt.solver.Solution, float]:
     """A solution and its seconds, compilation included; rates fall along a cosine to 0. `options`: rate, tau_rate,
     penalty, batch_size, callbacks, seed, decay."""
-    decay = cosine(steps) if options.get("decay", True) else None
+    decay = pt.solver.cosine(steps) if options.get("decay", True) else None
     solver = pt.Solver(
         objective,
         learning_rate=options.get("rate", 1e-3),
@@ -51,6 +45,16 @@ def train(
 def non_finite(solution: pt.solver.Solution) -> int:
     """How many numbers of the history are not finite."""
     return int(sum((~np.isfinite(values)).sum() for values in solution.history.steps.values()))
+
+
+def each(names: list[str], compare: Callable[[str], dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """The row of every name, written and shown as soon as it is there."""
+    rows = []
+    for name in names:
+        rows.append(compare(name))
+        write(path, rows[-1])
+        show(name, rows[-1:])
+    return rows
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:

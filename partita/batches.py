@@ -4,6 +4,7 @@ A source brings the rows of a few steps at a time, so that sparse and streamed f
 """
 
 import abc
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -191,9 +192,7 @@ class _StreamReader(AbstractReader):
     def _checked(self, item):
         if isinstance(item, Batch):
             made = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference, free=item.free)
-            if item.free is not None and made.free is None:
-                # Whole rows in a stream where others are not: all batches need one shape.
-                made = eqx.tree_at(lambda b: b.free, made, jnp.zeros_like(made.y), is_leaf=lambda leaf: leaf is None)
+            made = made if item.free is None else alike(made)
         else:
             made = batch(self.model, *item)
         shapes = [leaf.shape for leaf in jax.tree.leaves(made)]
@@ -211,6 +210,11 @@ def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree =
     check_model(model, dense.shape[1:])
     free = check_free(model.space, free, y.shape[0])
     return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference, free=free)
+
+
+def alike(made: Batch) -> Batch:
+    """The batch with a `free` even if its rows are whole, so that it has the shape of batches whose rows are not."""
+    return dataclasses.replace(made, free=jnp.zeros_like(made.y)) if made.free is None else made
 
 
 def check_features(x: Any) -> Any:

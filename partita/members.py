@@ -4,6 +4,7 @@ Member i of a cross-fitted committee leaves out fold i, and is stopped where it 
 and penalties is members that share all rows. The members' mean is one model again.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,17 +62,17 @@ def stacked(trees: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)
 
 
-def member(tree: PyTree, i: int) -> PyTree:
-    """The i-th of a stacked tree."""
+def member(tree: PyTree, i: int | slice | np.ndarray) -> PyTree:
+    """The i-th of a stacked tree; of several i, a stack of them."""
     return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
 
 
-def start(solver: Solver, models: EBM, *, key: Key) -> Members:
-    """Stacked models before the first step."""
+def start(solver: Solver, models: EBM, *, key: Key, state: State | None = None) -> Members:
+    """Stacked models before the first step, with a new state or that of an earlier run."""
     solver.objective.check(member(models, 0))
-    keys = jax.random.split(jax.random.fold_in(key, 0), size(models))
-    nothing = np.zeros((0, size(models)))
-    return Members(models, _start(_for_each(solver, models), models, keys), nothing, nothing, ())
+    nothing, keys = np.zeros((0, size(models))), jax.random.split(jax.random.fold_in(key, 0), size(models))
+    begun = _start(_for_each(solver, models), models, keys) if state is None else state
+    return Members(models, begun, nothing, nothing, ())
 
 
 def fit(
@@ -184,7 +185,7 @@ def _start(solver: Solver, models: EBM, keys: Any) -> State:
 def _run(solver: Solver, state: State, data: Batch, weights: Array, rows: Any, active: Any) -> tuple[State, Array]:
     def one(solver, state, weight, active):
         weight = weight if data.weight is None else weight * data.weight
-        weighted = eqx.tree_at(lambda b: b.weight, data, jnp.broadcast_to(weight, data.y.shape[:1]), is_leaf=_is_none)
+        weighted = dataclasses.replace(data, weight=jnp.broadcast_to(weight, data.y.shape[:1]))
         state, record = run_chunk(solver, state, weighted, rows, active)
         return state, record["loss"]
 
@@ -203,7 +204,12 @@ def can_average(coupling: AbstractCoupling) -> bool:
 
 
 def averaged(models: EBM) -> EBM:
-    """The model whose energy is the mean of the members', its tau the mean of their corrections or networks."""
+    """The model whose energy is the mean of the members', its tau the mean of their corrections or networks.
+
+    One member is its own mean, whatever its coupling.
+    """
+    if size(models) == 1:
+        return member(models, 0)
     if not can_average(models.g.coupling):
         name = type(models.g.coupling).__name__
         raise ValueError(f"The mean of several energies with a {name} coupling has no such coupling; use one member.")
@@ -215,7 +221,3 @@ def averaged(models: EBM) -> EBM:
     coupling = jax.tree.map(lambda leaf: leaf.mean(axis=0) if eqx.is_array(leaf) else leaf, models.g.coupling)
     g = Energy(Mean(models.g.h), coupling)
     return EBM(g, tau, q=member(models.q, 0), f=models.f, surrogate=member(models.surrogate, 0))
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None

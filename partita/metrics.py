@@ -17,6 +17,7 @@ __all__ = [
     "calibration_error",
     "hamming_loss",
     "kendall",
+    "kendalls",
     "log_likelihood",
     "log_partition_error",
     "lrap",
@@ -82,15 +83,20 @@ def precision_at(y: Any, scores: Any, num: int) -> float:
 
 def kendall(y: Any, answer: Any) -> float:
     """Mean over the rows of Kendall's tau-b, 0 for a row that is all ties. Higher is better."""
+    return float(np.mean(kendalls(y, answer)))
+
+
+def kendalls(y: Any, answer: Any) -> np.ndarray:
+    """Kendall's tau-b of each row, 0 where it is all ties."""
     y, answer = _pair(y, answer)
     a, b = np.triu_indices(y.shape[1], 1)
-    return _correlation(np.sign(y[:, a] - y[:, b]), np.sign(answer[:, a] - answer[:, b]))
+    return _correlations(np.sign(y[:, a] - y[:, b]), np.sign(answer[:, a] - answer[:, b]))
 
 
 def spearman(y: Any, answer: Any) -> float:
     """Mean over the rows of Spearman's rho, ties at their mean rank, 0 for a row that is all ties. Higher is better."""
     ranks = (scipy.stats.rankdata(values, axis=1) for values in _pair(y, answer))
-    return _correlation(*(values - values.mean(axis=1, keepdims=True) for values in ranks))
+    return float(np.mean(_correlations(*(values - values.mean(axis=1, keepdims=True) for values in ranks))))
 
 
 def ndcg(y: Any, answer: Any) -> float:
@@ -150,10 +156,10 @@ def _f1(y: Any, answer: Any, average: Any, of_empty: Any) -> float:
     return float(sk.f1_score(*_pair(y, answer, 2), average=average, zero_division=of_empty))
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Mean over the rows of <a, b> / |a| |b|, 0 where one of them is 0."""
+def _correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """<a, b> / |a| |b| of each row, 0 where one of them is 0."""
     size = np.sqrt(np.sum(a**2, axis=1) * np.sum(b**2, axis=1))
-    return float(np.mean(np.sum(a * b, axis=1) / np.where(size > 0, size, 1)))
+    return np.sum(a * b, axis=1) / np.where(size > 0, size, 1)
 
 
 def _pair(y: Any, answer: Any, sets: int = 0) -> tuple[np.ndarray, np.ndarray]:

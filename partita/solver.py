@@ -3,6 +3,7 @@
 Learning rates and penalty are traced numbers, so a new value does not recompile, and a grid of them is a `vmap`.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,13 @@ from .energy import Energy
 from .model import EBM
 from .objectives import AbstractObjective
 
-__all__ = ["HeldOut", "History", "Progress", "Solution", "Solver", "State", "fit"]
+__all__ = ["HeldOut", "History", "Progress", "Solution", "Solver", "State", "cosine", "fit"]
+
+
+@functools.cache
+def cosine(steps: int) -> Callable[[Any], Any]:
+    """A schedule from 1 to 0: one object per number of steps, so that programs are compiled once."""
+    return optax.cosine_decay_schedule(1.0, steps)
 
 
 class State(eqx.Module):

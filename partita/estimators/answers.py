@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -18,9 +19,9 @@ from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
 from ..preprocessing import Encoded, framed
-from ..spaces import Simplex, TooLargeError
+from ..spaces import Simplex
 from ..surrogates import MeanField
-from . import training
+from . import names, training
 from .base import AbstractEstimator, ParameterAndMethod
 
 # Outputs of which all are summed over for an answer, where nothing better than their list serves.
@@ -103,14 +104,13 @@ class AbstractAnswers(AbstractEstimator):
     def normalization(self, X: Any, num: int = 1000) -> Normalization:
         """Whether the probabilities that `log_prob` gives sum to one, by `num` draws for each row."""
         x, model, reference = self._model(X)
-        if _method(model, "auto") == "exact":
-            tau = inference.log_partition(model, x, reference=reference)
-            table = Table(x.shape[0], model.f)
-            table = jax.tree.map(lambda _: tau, table)
+        index = None
+        if is_exact(model):
+            # The exact log-partitions as a tau, which knows these rows.
+            tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
+            table = eqx.tree_at(lambda table: table.values, Table(x.shape[0], model.f), tau)
             model = EBM(model.g, table, q=model.q, f=model.f, surrogate=model.surrogate)
-            rows = np.arange(x.shape[0])
-            return inference.normalization(model, x, key=self._key(), num=num, index=rows, reference=reference)
-        return inference.normalization(model, x, key=self._key(), num=num, reference=reference)
+        return inference.normalization(model, x, key=self._key(), num=num, index=index, reference=reference)
 
     @fitted
     def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
@@ -201,9 +201,7 @@ class AbstractAnswers(AbstractEstimator):
 def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -> tuple[np.ndarray, np.ndarray]:
     """Marginals of each row by the member that has not seen it, and those rows; of all rows where there is none."""
     if not trained.unseen:
-        model = (
-            members.averaged(trained.models) if members.size(trained.models) > 1 else members.member(trained.models, 0)
-        )
+        model = members.averaged(trained.models)
         return np.asarray(_marginals(data.x, model, data.reference, key=key)), np.arange(len(data.y))
     found = []
     for i, fold in enumerate(trained.unseen):
@@ -214,11 +212,7 @@ def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -
 
 def is_exact(model: EBM) -> bool:
     """Whether exact sums are the way to answer: any closed form, or a list of outputs that is not too long."""
-    try:
-        method = exact.method(model)
-    except TooLargeError:
-        return False
-    return not isinstance(method, exact.Enumeration) or model.space.size <= MAX_OUTPUTS
+    return names.summable(model, MAX_OUTPUTS, exact.MAX_RANKED)
 
 
 def _method(model: EBM, method: Any) -> Any:

@@ -283,9 +283,7 @@ class AbstractEstimator(BaseEstimator):
         solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=self._penalties(data)[0])
         key = jax.random.fold_in(jax.random.key(self.seed_), len(self.history_.loss))
         steps = max(1, len(data.y) // self.batch_size)
-        began = members.start(solver, self.members_, key=key)
-        if self._state is not None:
-            began = members.Members(self.members_, self._state, began.losses, began.measures, ())
+        began = members.start(solver, self.members_, key=key, state=self._state)
         rows = data.rows(self.batch_size)
         now = members.fit(solver, self.members_, rows, steps=steps, key=key, every=steps, resume=began)
         self._state = now.state
@@ -296,8 +294,7 @@ class AbstractEstimator(BaseEstimator):
     def _keep(self, models: EBM) -> "AbstractEstimator":
         """The members, and the one model that they make."""
         self.members_ = models
-        whole = members.averaged(models) if members.size(models) > 1 else members.member(models, 0)
-        self.ebm_ = members.scaled(whole, self.scale_)
+        self.ebm_ = members.scaled(members.averaged(models), self.scale_)
         self.n_iter_ = len(self.history_.loss)
         return self
 
@@ -368,12 +365,11 @@ class AbstractEstimator(BaseEstimator):
         self._check_names()
 
     def _check_names(self) -> None:
-        measured = isinstance(self.proposal, AbstractMeasure)
         names.named("objective", self.objective, names.OBJECTIVES, AbstractObjective)
         names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
         names.named("coupling", self.coupling, self._couplings, AbstractCoupling)
         names.named("log_partition", self.__dict__["log_partition"], names.LOG_PARTITIONS, AbstractTau)
-        names.named("proposal", self.proposal, names.PROPOSALS, AbstractMeasure if measured else Neighboring)
+        names.named("proposal", self.proposal, names.PROPOSALS, Neighboring, AbstractMeasure)
         names.named("decision", self.decision, self._decisions, AbstractRule)
         if not callable(self.model):
             names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)

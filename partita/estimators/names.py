@@ -84,14 +84,14 @@ OBJECTIVES = (
 )
 
 
-def named(what: str, value: Any, table: Mapping[str, Any] | tuple[str, ...], kind: type) -> Any:
-    """The object of a name in the table, or an object of the right kind as it is."""
+def named(what: str, value: Any, table: Mapping[str, Any] | tuple[str, ...], *kinds: type) -> Any:
+    """The object of a name in the table, or an object of one of the right kinds as it is."""
     if isinstance(value, str) and value in table:
         return table[value] if isinstance(table, Mapping) else value
-    if not isinstance(value, str) and isinstance(value, kind):
+    if not isinstance(value, str) and isinstance(value, kinds):
         return value
-    known = ", ".join(map(repr, table))
-    raise ValueError(f"{what} must be one of {known}, or a {kind.__name__} of partita; got {value!r}.")
+    known, others = ", ".join(map(repr, table)), " or ".join(kind.__name__ for kind in kinds)
+    raise ValueError(f"{what} must be one of {known}, or a {others} of partita; got {value!r}.")
 
 
 class Recipe(eqx.Module):
@@ -152,19 +152,24 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
 
 def cheap(model: EBM) -> bool:
     """Whether exact likelihood is cheap enough for every row of every step."""
+    return summable(model, CHEAP_STATES, CHEAP_RANKED)
+
+
+def summable(model: EBM, outputs: int, ranked: int) -> bool:
+    """Whether exact sums serve: any closed form, a list of up to `outputs`, the program of up to `ranked` labels."""
     try:
         method = exact.method(model)
     except TooLargeError:
         return False
     if isinstance(method, exact.Enumeration):
-        return model.space.size <= CHEAP_STATES
-    return not isinstance(method, exact.SubsetDP) or model.space.shape[0] <= CHEAP_RANKED
+        return model.space.size <= outputs
+    return not isinstance(method, exact.SubsetDP) or model.space.shape[0] <= ranked
 
 
 def objective(value: Any, proposal: Any, model: EBM, num: int, features: int, *, key: Key) -> AbstractObjective:
     """By name or as it is, for the model at hand."""
     value = named("objective", value, OBJECTIVES, AbstractObjective)
-    proposal = named("proposal", proposal, PROPOSALS, (Neighboring, AbstractMeasure))  # pyright: ignore
+    proposal = named("proposal", proposal, PROPOSALS, Neighboring, AbstractMeasure)
     if isinstance(value, AbstractObjective):
         return value
     if value == "auto":

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import inference, members
+from .. import inference, members, metrics
 from ..model import EBM
 from ..preprocessing import Encoded, Rankings
 from . import names, training
@@ -87,11 +87,7 @@ class LabelRanker(AbstractAnswers):
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""
-        a, b = np.triu_indices(len(self.classes_), 1)
-        known, said = _shared_ranks(truth), _shared_ranks(answer)
-        left, right = np.sign(known[:, a] - known[:, b]), np.sign(said[:, a] - said[:, b])
-        size = np.sqrt(np.sum(left**2, axis=1) * np.sum(right**2, axis=1))
-        return np.sum(left * right, axis=1) / np.where(size > 0, size, 1)
+        return metrics.kendalls(_shared_ranks(truth), _shared_ranks(answer))
 
 
 def _shared_ranks(found: Encoded) -> np.ndarray:

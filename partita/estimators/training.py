@@ -1,6 +1,5 @@
 """From checked rows to one model: cross-fitted members, the penalty that suits rows they have not seen, their mean."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,15 +7,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-import optax
 
 from .. import members
 from .._types import Batch, Key, PyTree
-from ..batches import Rows, batch
+from ..batches import Rows, alike, batch
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..partition import table_of
-from ..solver import Progress, Solver
+from ..solver import Progress, Solver, cosine
 from .names import Recipe, cheap
 
 MAX_HELD = 1000
@@ -48,10 +46,7 @@ class Data(NamedTuple):
     def batch(self, model: EBM) -> Batch:
         """As a batch that is not trained on."""
         made = batch(model, self.x, self.y, weight=self.weight, reference=self.reference, free=self.free)
-        if self.free is None or made.free is not None:
-            return made
-        # Whole rows of data in which others are not: batches that are stacked need one shape.
-        return eqx.tree_at(lambda b: b.free, made, jax.numpy.zeros_like(made.y), is_leaf=lambda leaf: leaf is None)
+        return made if self.free is None else alike(made)
 
 
 class Plan(NamedTuple):
@@ -101,12 +96,6 @@ def make(recipe: Recipe, keys: Any) -> EBM:
     return eqx.filter_vmap(recipe, in_axes=0, out_axes=eqx.if_array(0))(keys)
 
 
-@functools.cache
-def cosine(steps: int) -> Callable:
-    """One schedule per number of steps, so that programs are compiled once."""
-    return optax.cosine_decay_schedule(1.0, steps)
-
-
 def num_steps(n: int, batch_size: int) -> int:
     """Enough for small data, and some passes over large ones."""
     passes = 100 * math.ceil(EPOCHS * n / min(batch_size, n) / 100)
@@ -137,20 +126,20 @@ def cross_fit(
     Best is the least held-out loss, or the largest `worth` on the rows that the members have not seen.
     """
     solver, num = plan.solver(plan.penalties), len(plan.penalties)
-    first = members.member(models, 0)
-    stacked = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf] * num) if eqx.is_array(leaf) else leaf, models)
-    judge, folds = judge_of(plan.objective, first), plan.folds[: plan.size]
+    first, judge = members.member(models, 0), judge_of(plan.objective, members.member(models, 0))
+    models = members.member(models, np.tile(np.arange(plan.size), num))
+    folds = plan.folds[: plan.size] if judged_on is None and len(plan.folds) >= plan.size else []
     held = None
-    if judge is not None and judged_on is not None:
-        held = members.stacked([judged_on.batch(first)] * plan.size * num)
-    elif judge is not None and len(folds) == plan.size:
-        held = members.stacked([data.take(rows).batch(first) for rows in _equal(folds)] * num)
-    alone = judged_on is not None or len(folds) < plan.size
+    if judge is not None and (folds or judged_on is not None):
+        judged = [data.take(rows) for rows in _equal(folds)] if judged_on is None else [judged_on] * plan.size
+        held = members.stacked([rows.batch(first) for rows in judged] * num)
+    begun = members.start(solver, models, key=key)
+    resumed = resume(begun)
     now = members.fit(
         solver,
-        stacked,
+        models,
         data.rows(plan.batch_size),
-        weights=None if alone else np.tile(_without(folds, len(data.y)), (num, 1)),
+        weights=np.tile(_without(folds, len(data.y)), (num, 1)) if folds else None,
         held=held,
         judge=judge,
         steps=plan.steps,
@@ -159,20 +148,19 @@ def cross_fit(
         patience=plan.patience if held is not None else None,
         callbacks=callbacks,
         keep=keep,
-        resume=resume(members.start(solver, stacked, key=key)),
+        resume=begun if resumed is None else resumed,
     )
     found = now.models if plan.patience is not None else now.state.model
-    if alone or worth is None or num == 1:
-        price = now.best
-    else:
+    price = now.best
+    if folds and worth is not None and num > 1:
         unseen = [data.take(fold) for fold in folds] * num
         price = np.array([-worth(members.member(found, i), rows) for i, rows in enumerate(unseen)])
     best = 0 if held is None else int(np.argmin(price.reshape(num, plan.size).mean(axis=1)))
     chosen = slice(best * plan.size, (best + 1) * plan.size)
-    kept = jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, found)
     measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
     failed = int(np.asarray(now.state.failed)[chosen].sum())
-    return Trained(kept, [] if alone else folds, now.losses[:, chosen], measures, plan.penalties[best], failed)
+    kept = members.member(found, chosen)
+    return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], failed)
 
 
 def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key) -> EBM:
