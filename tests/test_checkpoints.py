@@ -16,7 +16,7 @@ from partita.estimators import LabelRanker, MultilabelClassifier
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-SMALL = {"members": 2, "steps": 24, "width": 2, "depth": 1, "batch_size": 8, "patience": None, "random_state": 0}
+SMALL = {"members": 2, "steps": 120, "width": 2, "depth": 1, "batch_size": 8, "patience": None, "random_state": 0}
 X = np.random.RandomState(0).randn(24, 2)
 SETS = (X @ [[1, -1, 0.5], [0.5, 1, -1]] > 0).astype(int)
 RANKS = np.argsort(np.argsort(X @ [[1, -1, 0.5], [0.5, 1, -1]], axis=1), axis=1)
@@ -31,7 +31,7 @@ def ranker():
     return LabelRanker(**SMALL, penalty=0.01, reference=Ridge(), reference_family="mallows")
 
 
-def stop_here(*_):
+def stop_here(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -65,7 +65,7 @@ def test_a_killed_fit_goes_on_to_the_same_end(tmp_path):
     killed("here.classifier().fit(here.X, here.SETS, checkpoint=folder, callbacks=[here.KilledAt(5)])", tmp_path)
     steps = []
     resumed = classifier().fit(X, SETS, checkpoint=tmp_path, callbacks=[lambda told: steps.append(told.step)])
-    assert steps[0] == 12, "5 of 12 chunks of 2 steps were done"
+    assert steps[0] == 60, "5 of 12 chunks of 10 steps were done"
     assert_same(resumed, classifier().fit(X, SETS))
     # Finished, it is read back.
     assert_same(classifier().fit(X, SETS, checkpoint=tmp_path), resumed)
