@@ -494,11 +494,11 @@ def test_a_search_in_two_processes():
 
 @pytest.mark.slow
 def test_weights_are_routed():
-    weight = np.linspace(0.1, 2, N)
+    weight, alone = np.linspace(0.1, 2, N), {"members": 1, "patience": None}
     with sklearn.config_context(enable_metadata_routing=True):
-        asked = classifier(members=1).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        asked = classifier(**alone).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         found = cross_validate(asked, X, SETS, cv=2, params={"sample_weight": weight}, return_estimator=True)
-        plain = cross_validate(classifier(members=1), X, SETS, cv=2, return_estimator=True)
+        plain = cross_validate(classifier(**alone), X, SETS, cv=2, return_estimator=True)
     one, other = (result["estimator"][0].predict_proba(X) for result in (found, plain))
     assert (one != other).any()
 

@@ -80,7 +80,7 @@ def same(a, b):
         return np.array_equal(a.toarray(), b.toarray(), equal_nan=True)
     if isinstance(a, pandas.DataFrame):
         return a.equals(b)
-    if isinstance(a, np.ndarray):
+    if isinstance(a, np.ndarray) and a.dtype != object:
         return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
     return repr(a) == repr(b)
 

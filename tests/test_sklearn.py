@@ -16,11 +16,15 @@ ESTIMATORS = (
     ),
 )
 
-# A row given twice is in two mini-batches, a row of weight two in one; and these checks call fit(X, y=...), not Y.
-MINI_BATCHES = "training goes by mini-batches of rows"
+BATCHES = "a row given twice is in two mini-batches and folds, a row of weight two in one"
+CHOICES = "y is one class per row, which a ranker takes for first choices: its answers are whole rankings"
 EXCUSED = {
-    "check_sample_weight_equivalence_on_dense_data": MINI_BATCHES,
-    "check_sample_weight_equivalence_on_sparse_data": MINI_BATCHES,
+    (MultilabelClassifier, "check_sample_weight_equivalence_on_dense_data"): BATCHES,
+    (MultilabelClassifier, "check_sample_weight_equivalence_on_sparse_data"): BATCHES,
+    (LabelRanker, "check_sample_weight_equivalence_on_dense_data"): BATCHES,
+    (LabelRanker, "check_sample_weight_equivalence_on_sparse_data"): BATCHES,
+    (LabelRanker, "check_estimator_sparse_array"): CHOICES,
+    (LabelRanker, "check_estimator_sparse_matrix"): CHOICES,
 }
 
 # Every check that fits compiles programs for its own shapes, 3 to 9 s; so most of those are slow.
@@ -60,8 +64,8 @@ def cases():
         for checked, check in estimator_checks_generator(estimator, expected_failed_checks={}, mark=None):
             name = check.func.__name__
             marks = [] if name in NO_FIT or name in QUICK[type(estimator)] else [pytest.mark.slow]
-            if name in EXCUSED:
-                marks.append(pytest.mark.skip(reason=EXCUSED[name]))
+            if reason := EXCUSED.get((type(estimator), name)):
+                marks.append(pytest.mark.skip(reason=reason))
             yield pytest.param(checked, check, marks=marks, id=f"{type(estimator).__name__}-{name}")
 
 

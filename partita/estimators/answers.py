@@ -44,13 +44,13 @@ def fitted(method: Callable) -> Callable:
 class AbstractAnswers(AbstractEstimator):
     """Predictions, probabilities, draws. X has rows and the features of fit.
 
-    What is `given` of Y, for conditional questions: {label: value} for all rows, or a table like Y with NaN where
+    What is `given` of y, for conditional questions: {label: value} for all rows, or a table like y with NaN where
     nothing is known; values are 0 or 1 in label sets, ranks in rankings.
     """
 
     @fitted
     def predict(self, X: Any, given: Any = None) -> Any:
-        """The answer that the `decision` calls for, in the kind of Y."""
+        """The answer that the `decision` calls for, in the kind of y."""
         y = self._decide(*self._model(X, given))
         return self._framed(self.codec_.decode(y), X)
 
@@ -61,10 +61,10 @@ class AbstractAnswers(AbstractEstimator):
         return self._framed(found, X) if found.ndim == 2 else found
 
     @fitted
-    def log_prob(self, X: Any, Y: Any, method: Any = "auto") -> np.ndarray:
-        """log of the joint probability of each row's whole Y; of what is known of it, where labels or ranks are not."""
+    def log_prob(self, X: Any, y: Any, method: Any = "auto") -> np.ndarray:
+        """log of the joint probability of each row's whole y; of what is known of it, where labels or ranks are not."""
         x, model, reference = self._model(X)
-        y, free = self.codec_.encode(Y)
+        y, free = self.codec_.encode(y)
         method = _method(model, method)
         if free is not None and method == "learned":
             # Labels held as known have no learned normalizer: both sums come from the same draws.
@@ -113,9 +113,9 @@ class AbstractAnswers(AbstractEstimator):
         return inference.normalization(model, x, key=self._key(), num=num, index=index, reference=reference)
 
     @fitted
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Subset accuracy of sets, mean Kendall tau of rankings."""
-        each = self._scores(self.codec_.encode(Y), Encoded(self._decide(*self._model(X)), None))
+        each = self._scores(self.codec_.encode(y), Encoded(self._decide(*self._model(X)), None))
         return float(np.average(each, weights=sample_weight))
 
     def set_output(self, *, transform: str | None = None) -> "AbstractAnswers":
@@ -181,7 +181,7 @@ class AbstractAnswers(AbstractEstimator):
         return MicroF1(self.threshold_)
 
     def _decoded(self, y: np.ndarray) -> Any:
-        """Several outputs for each row in the kind of Y."""
+        """Several outputs for each row in the kind of y."""
         rows = [self.codec_.decode(each) for each in y]
         return np.stack(rows) if all(isinstance(row, np.ndarray) for row in rows) else rows
 

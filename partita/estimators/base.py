@@ -137,22 +137,22 @@ class AbstractEstimator(BaseEstimator):
     def fit(
         self,
         X: Any,
-        Y: Any,
+        y: Any,
         sample_weight: Any = None,
         *,
         eval_set: tuple[Any, Any] | None = None,
         callbacks: Callbacks = (),
         checkpoint: Any = None,
     ) -> "AbstractEstimator":
-        """Learn p(y|x) from rows X and outputs Y.
+        """Learn p(y|x) from rows X and outputs y.
 
-        `eval_set=(X, Y)` are rows to stop on, in place of held-out folds. Between chunks of steps the `callbacks` are
+        `eval_set=(X, y)` are rows to stop on, in place of held-out folds. Between chunks of steps the `callbacks` are
         told how it goes; one that returns True ends training. With a `checkpoint` folder a fit that was killed goes on
         where it stood when it is called again, to the same end bit for bit.
         """
         with self._precision():
             self._check_arguments()
-            data, raw = self._first_rows(X, Y, sample_weight, self.classes)
+            data, raw = self._first_rows(X, y, sample_weight, self.classes)
             held, held_raw = (None, None) if eval_set is None else self._more_rows(*eval_set)
             self.seed_, kept = check_random_state(self.random_state).randint(2**31 - 1), None
             if checkpoint is not None:
@@ -176,7 +176,7 @@ class AbstractEstimator(BaseEstimator):
             held = None if held is None else held._replace(reference=self.reference_(held_raw))
             return self._train(data, folds, held, callbacks, kept)
 
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> "AbstractEstimator":
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "AbstractEstimator":
         """One pass over some more rows, at a constant rate. Scales and labels are those of the first call.
 
         The first call must show all labels or name them in `classes`. No rows are held out.
@@ -189,13 +189,13 @@ class AbstractEstimator(BaseEstimator):
                     raise ValueError("partial_fit cannot fit a reference out of fold: use reference='uniform', or fit.")
                 if isinstance(tau := self.__dict__["log_partition"], Table) or tau == "constant":
                     raise ValueError("log_partition='constant' has a number for each training row: use fit.")
-                data, raw = self._first_rows(X, Y, sample_weight, self.classes if classes is None else classes)
+                data, raw = self._first_rows(X, y, sample_weight, self.classes if classes is None else classes)
                 self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
                 self.reference_, _ = fit_reference(self.reference, raw, data.y, self.codec_.space)
                 self._begin(data, jax.random.key(self.seed_))
                 self.history_ = History({"loss": np.zeros(0)}, [])
             else:
-                data, raw = self._more_rows(X, Y, sample_weight)
+                data, raw = self._more_rows(X, y, sample_weight)
                 data = data._replace(reference=self.reference_(raw))
             return self._pass_over(data)
 
@@ -300,15 +300,15 @@ class AbstractEstimator(BaseEstimator):
 
     # ---------------------------------------------------------------- what comes in
 
-    def _first_rows(self, X: Any, Y: Any, weight: Any, classes: Any) -> tuple[training.Data, Any]:
+    def _first_rows(self, X: Any, y: Any, weight: Any, classes: Any) -> tuple[training.Data, Any]:
         """The training rows, from which scales and labels are learned; and X as it is, for the reference."""
         x = self._features(X, first=True)
-        if Y is None:
+        if y is None:
             raise ValueError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
-        check_consistent_length(x, Y)
-        self.codec_ = self._codec.fit(Y, classes)
+        check_consistent_length(x, y)
+        self.codec_ = self._codec.fit(y, classes)
         self.classes_ = _array_of(self.codec_.classes)
-        y, free = self.codec_.encode(Y)
+        y, free = self.codec_.encode(y)
         weight = self._weights(weight, x, y)
         if weight is not None and not weight.all():
             rows = np.flatnonzero(weight)
@@ -316,11 +316,11 @@ class AbstractEstimator(BaseEstimator):
         self.scaler_ = Scaler.fit(x, weight, dtype=self.dtype) if self.standardize else None
         return training.Data(self._scaled(x), y, free, weight), x
 
-    def _more_rows(self, X: Any, Y: Any, weight: Any = None) -> tuple[training.Data, Any]:
+    def _more_rows(self, X: Any, y: Any, weight: Any = None) -> tuple[training.Data, Any]:
         """Other rows, in the terms of the training rows."""
         x = self._features(X)
-        check_consistent_length(x, Y)
-        y, free = self.codec_.encode(Y)
+        check_consistent_length(x, y)
+        y, free = self.codec_.encode(y)
         return training.Data(self._scaled(x), y, free, self._weights(weight, x, y)), x
 
     def _features(self, X: Any, first: bool = False) -> Any:

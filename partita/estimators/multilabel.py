@@ -16,7 +16,7 @@ from .answers import AbstractAnswers, unseen_marginals
 class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     """p(y|x) over label sets, with scikit-learn's manners.
 
-    Y: a 0/1 matrix (n, k), array, frame or sparse, with NaN where a label is missing; a list of sets of labels; or one
+    y: a 0/1 matrix (n, k), array, frame or sparse, with NaN where a label is missing; a list of sets of labels; or one
     class per row. Answers come in the same kind.
 
     Several `members` are trained at once, each without a fold of the rows, on which it is stopped; the model is their
@@ -39,7 +39,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     patience        how many validations (of 30) without gain end a member's training; None for never
     refit           train the members again on all rows in the end
     class_weight    "balanced" or weights by label: a row counts by the mean weight of its labels
-    classes         all labels, where Y does not show them
+    classes         all labels, where y does not show them
     """
 
     _codec = LabelSets

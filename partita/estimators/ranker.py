@@ -14,7 +14,7 @@ from .answers import AbstractAnswers, is_exact
 class LabelRanker(AbstractAnswers):
     """p(y|x) over rankings of labels, with scikit-learn's manners.
 
-    Y: rank vectors (n, k), entry j the rank of label j, 0 is best, ties and NaN allowed; strings such as "b>a>c", ties
+    y: rank vectors (n, k), entry j the rank of label j, 0 is best, ties and NaN allowed; strings such as "b>a>c", ties
     as in "e>f>abcdg"; or the best label of each row alone. `predict` returns rank vectors, or strings for strings.
 
     The arguments are those of `MultilabelClassifier`, but for:
