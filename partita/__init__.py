@@ -8,6 +8,7 @@ import importlib
 __version__ = "0.1.0"
 
 _MODULES = (
+    "atomic",
     "batches",
     "couplings",
     "decisions",

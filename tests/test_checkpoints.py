@@ -109,12 +109,12 @@ def test_a_seed_that_was_left_open_is_remembered(tmp_path):
     [
         # While the third file is being written: complete under its temporary name, not yet in its place.
         """
-import partita.persistence.files as files
-real, count = files.os.replace, [0]
+import partita.atomic as atomic
+real, count = atomic.os.replace, [0]
 def replace(a, b):
     count[0] += 1
     here.stop_here() if count[0] == 3 else real(a, b)
-files.os.replace = replace
+atomic.os.replace = replace
 here.classifier().fit(here.X, here.SETS, checkpoint=folder)""",
         # While the reference is fitted, and in the refit on all rows.
         """

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from test_persistence import same_bits
 
 import partita
-from partita import partition
+from partita import atomic, partition
 from partita._types import RESULTS
 from partita.energy import Energy
 from partita.model import EBM
@@ -57,7 +57,7 @@ def failing(*_):
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "broken"), [(files, "open", Full), (os, "fsync", failing), (os, "replace", failing)]
+    ("module", "name", "broken"), [(atomic, "open", Full), (os, "fsync", failing), (os, "replace", failing)]
 )
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(module, name, broken, path, monkeypatch):
     old = [StandardScaler().fit(np.eye(2)), 1]
@@ -152,7 +152,7 @@ SPACE = ("g", "coupling", "labels")
 FORGED = {
     "os.system": setting("os.system", "g", name="class"),
     "builtins.eval": setting("builtins.eval", "g", name="class"),
-    "module of partita's": setting("partita.persistence.files.os", "g", name="class"),
+    "module of partita's": setting("partita.persistence.files.json", "g", name="class"),
     "imported name": setting("partita.couplings.Hypercube", *SPACE, name="class"),
     "function": setting("partita.solver.fit", "g", name="class"),
     "demo": setting("partita.demo.Problem", "g", name="class"),

@@ -38,6 +38,7 @@ ORDER = [
     "metrics",
     "preprocessing",
     "progress",
+    "atomic",
     "persistence",
     "estimators",
     "plots",

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse
 
 from .._types import PyTree
+from ..atomic import write
 from ..members import Members
 from ..persistence import load_leaves, save_leaves
-from ..persistence.files import write
 
 __all__ = ["Checkpoint", "fingerprint"]
 

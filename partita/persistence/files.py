@@ -1,18 +1,15 @@
-"""The container: a description and tensors as the bytes of one safetensors file, checked and written as a whole."""
+"""The container: a description and tensors as the bytes of one safetensors file, checked as a whole."""
 
 import hashlib
 import importlib
 import json
-import os
 import re
-import secrets
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
-__all__ = ["FileError", "pack", "unpack", "write"]
+__all__ = ["FileError", "pack", "unpack"]
 
 PACKAGE = __name__.partition(".")[0]
 FORMAT, VERSION = "partita", 1
@@ -69,23 +66,6 @@ def unpack(raw: bytes) -> tuple[Any, dict[str, np.ndarray]]:
     if blank.hexdigest() != digest:
         raise FileError("was changed or cut off after it was written: its checksum differs. Use another copy.")
     return json.loads(metadata["description"], parse_constant=_no_constant), safetensors.numpy.load(raw)
-
-
-def write(contents: dict[str, bytes]) -> None:
-    """Write all files or none: under temporary names in their folders first, then renamed once all are on the disk."""
-    targets = {os.path.realpath(path): content for path, content in contents.items()}
-    names = {target: Path(target).with_name(f".partita-{secrets.token_hex(8)}.tmp") for target in targets}
-    try:
-        for target, content in targets.items():
-            with open(names[target], "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        for target, name in names.items():
-            os.replace(name, target)
-    finally:
-        for name in names.values():
-            name.unlink(missing_ok=True)
 
 
 def _metadata(raw: bytes) -> dict[str, str]:

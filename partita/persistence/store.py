@@ -15,8 +15,9 @@ import joblib
 import sklearn
 
 from .._types import PyTree
+from ..atomic import write
 from .classes import ARRAYS, is_known
-from .files import FileError, pack, unpack, write
+from .files import FileError, pack, unpack
 from .values import Decoder, Encoder
 
 __all__ = ["load", "load_leaves", "save", "save_leaves"]
