@@ -26,6 +26,7 @@ _MODULES = (
     "objectives",
     "observed",
     "oracles",
+    "paper",
     "partition",
     "persistence",
     "plots",

@@ -42,6 +42,7 @@ ORDER = [
     "persistence",
     "estimators",
     "plots",
+    "paper",
     "demo",
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.
@@ -53,9 +54,9 @@ def imports(name):
     """(modules of the package, other top-level packages) that a module imports, anywhere in it."""
     own, others = set(), set()
     # A folder is a module too: what its files import from each other is its own affair.
-    paths = sorted((PACKAGE / name).glob("*.py")) or [PACKAGE / f"{name}.py"]
+    paths = sorted((PACKAGE / name).rglob("*.py")) or [PACKAGE / f"{name}.py"]
     for path in paths:
-        outward = 2 if path.parent.name == name else 1
+        outward = len(path.relative_to(PACKAGE).parts)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level == outward:
                 own |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}

@@ -88,8 +88,10 @@ def test_contents(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info/"
     assert all(name.startswith(("partita/", info)) for name in names), names
-    library = {path.relative_to(ROOT).as_posix() for path in (ROOT / "partita").rglob("*.py")}
-    assert {name for name in names if name.startswith("partita/")} == library | {"partita/py.typed"}
+    files = (path for path in (ROOT / "partita").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    library = {path.relative_to(ROOT).as_posix() for path in files}
+    assert {name for name in names if name.startswith("partita/")} == library
+    assert {f"partita/paper/report/page.{kind}" for kind in ("html", "css", "js")} | {"partita/py.typed"} <= library
     assert f"{info}licenses/LICENSE" in names
     described = zipfile.ZipFile(wheel).read(f"{info}METADATA").decode()
     required = [line for line in described.splitlines() if line.startswith("Requires-Dist")]

@@ -1,0 +1,166 @@
+"""What a report of results holds, as plain data: tables of printed and of new figures, curves, claims with verdicts."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Cell", "Claim", "Figure", "Panel", "Report", "Row", "Series", "Table"]
+
+Agreement = Literal["above", "near", "below", "none"]
+
+# Points within which a figure counts as the printed one.
+NEAR = 2.0
+# Figures are printed with so many decimals, and compared as they are printed.
+DECIMALS = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The paper's figure, None where it has none, and ours, one per seed, empty where it was not run."""
+
+    printed: float | None
+    values: tuple[float, ...]
+    note: str = ""
+
+    @property
+    def ours(self) -> float | None:
+        """Mean over the seeds."""
+        return sum(self.values) / len(self.values) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the seeds, with n - 1 in the denominator; 0 for one seed."""
+        if not self.values:
+            return None
+        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's, to the printed decimals."""
+        return None if self.ours is None or self.printed is None else round(self.ours - self.printed, DECIMALS)
+
+    @property
+    def agreement(self) -> Agreement:
+        """How ours compares with the paper's: "near" is within 2 points, "none" is nothing to compare.
+
+        A figure that is not a number is "below".
+        """
+        if self.difference is None:
+            return "none"
+        if self.difference > NEAR:
+            return "above"
+        return "near" if self.difference >= -NEAR else "below"
+
+
+NO_CELL = Cell(None, ())
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was run (`heads`) and a cell for each column that it has; `block` says whose method it is."""
+
+    heads: tuple[str, ...]
+    cells: Mapping[str, Cell]
+    block: str = ""
+
+    def cell(self, column: str) -> Cell:
+        return self.cells.get(column, NO_CELL)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of equally many heads; `unit` says what the figures are, larger being better."""
+
+    name: str
+    title: str
+    caption: str
+    heads: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    unit: str = ""
+
+    def __post_init__(self):
+        for row in self.rows:
+            if len(row.heads) != len(self.heads):
+                raise ValueError(
+                    f"A row of table {self.name!r} needs a text for each of the heads {self.heads}; got {row.heads}."
+                )
+            if unknown := set(row.cells) - set(self.columns):
+                raise ValueError(
+                    f"Table {self.name!r} has the columns {self.columns}; row {row.heads} fills {sorted(unknown)} too. "
+                    "Name these among the columns, or leave them out."
+                )
+
+    def tally(self, rows: Iterable[Row] | None = None, columns: Iterable[str] | None = None) -> Counter[Agreement]:
+        """How many of the cells with a printed figure are above, near, below, and none: not run."""
+        columns = self.columns if columns is None else tuple(columns)
+        cells = (row.cell(column) for row in (self.rows if rows is None else rows) for column in columns)
+        return Counter(cell.agreement for cell in cells if cell.printed is not None)
+
+    def agreeing(self, rows: Iterable[Row] | None = None, columns: Iterable[str] | None = None) -> float | None:
+        """Share of the cells with a printed figure that are near it or above; None if none has one.
+
+        A cell that was not run counts as one that does not agree.
+        """
+        tally = self.tally(rows, columns)
+        return (tally["above"] + tally["near"]) / tally.total() if tally else None
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values y at x, joined by a line or as points."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    kind: Literal["line", "points"] = "line"
+
+    def __post_init__(self):
+        if len(self.x) != len(self.y):
+            raise ValueError(f"Series {self.name!r} needs one y for each x; got {len(self.x)} x and {len(self.y)} y.")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series on common axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels side by side."""
+
+    name: str
+    title: str
+    caption: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, whether our figures bear it out (None: cannot be said), and which figures."""
+
+    text: str
+    verdict: bool | None
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one page shows; `about` says when, with what and how it was run."""
+
+    title: str
+    about: Mapping[str, str]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    claims: tuple[Claim, ...]
+    notes: tuple[str, ...]

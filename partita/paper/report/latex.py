@@ -1,0 +1,135 @@
+"""A report as LaTeX that compiles alone: tables with booktabs and the claims. Figures are in the other two forms."""
+
+import unicodedata
+from collections.abc import Iterable
+
+from ..document import Cell, Report, Row, Table
+from .words import KEY, clean, footnotes, heading, number, signed, summary, verdict
+
+__all__ = ["document", "escape"]
+
+PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[utf8]{inputenc}
+\usepackage[T1]{fontenc}
+\usepackage{textcomp,amssymb,booktabs,longtable,array}
+\usepackage[a4paper,landscape,margin=15mm]{geometry}
+\setlength{\tabcolsep}{4pt}
+\setlength{\parindent}{0pt}
+\begin{document}"""
+GREEK_NAMES = "alpha beta gamma delta epsilon eta theta lambda mu nu rho sigma tau phi chi psi omega Phi Omega".split()
+GREEK = {letter: rf"\ensuremath{{\{name}}}" for letter, name in zip("αβγδεηθλμνρστφχψωΦΩ", GREEK_NAMES, strict=True)}
+# A bracket or star at the beginning of a row would be an argument of the line break before it.
+SPECIAL = GREEK | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "−": r"\ensuremath{-}",
+    "–": "--",
+    "—": "---",
+    "’": "'",
+    "“": "``",
+    "”": "''",
+    "…": r"\ldots{}",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "≈": r"\ensuremath{\approx}",
+    "≤": r"\ensuremath{\leq}",
+    "≥": r"\ensuremath{\geq}",
+    "→": r"\ensuremath{\to}",
+    "∞": r"\ensuremath{\infty}",
+    "▲": r"\ensuremath{\blacktriangle}",
+    "▼": r"\ensuremath{\blacktriangledown}",
+    "✓": r"\ensuremath{\checkmark}",
+    "✗": r"\ensuremath{\times}",
+    **{letter: f"\\{letter}" for letter in "{}$&#_%"},
+}
+
+
+def escape(text: str) -> str:
+    """The text itself: no commands, and no character that the fonts lack (these become their numbers)."""
+    return "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
+
+
+def document(report: Report) -> str:
+    parts = [PREAMBLE, rf"\section*{{{escape(report.title)}}}"]
+    parts += [rf"\textbf{{{escape(name)}}}: {escape(value)}\par" for name, value in report.about.items()]
+    if report.claims:
+        parts += [
+            r"\subsection*{The paper's claims}",
+            *_items(f"{_said(one)} {escape(one.evidence)}" for one in report.claims),
+        ]
+    if report.tables:
+        parts += [
+            r"\subsection*{Tables}",
+            escape(f"Each cell: ours ± spread; below it the paper's figure and the difference. {KEY}"),
+        ]
+        parts += [line for table in report.tables for line in _table(table)]
+    if report.notes:
+        parts += [r"\subsection*{Notes}", *_items(map(escape, report.notes))]
+    return "\n".join([*parts, r"\end{document}", ""])
+
+
+def _letter(letter: str) -> str:
+    if letter in SPECIAL:
+        return SPECIAL[letter]
+    # Of what is not ASCII, T1 has the letters of Latin-1.
+    return letter if letter.isascii() or "À" <= letter <= "ÿ" else f"{{[}}U+{ord(letter):04X}{{]}}"
+
+
+def _said(claim) -> str:
+    sign, words = verdict(claim)
+    return rf"{escape(claim.text)} \textbf{{{escape(sign)} {words}.}}"
+
+
+def _items(texts: Iterable[str]) -> list[str]:
+    return [r"\begin{itemize}", *(rf"\item {text}" for text in texts), r"\end{itemize}"]
+
+
+def _table(table: Table) -> list[str]:
+    numbers = footnotes(table)
+    heads = " & ".join(map(escape, (*table.heads, *table.columns)))
+    lines = [
+        rf"\subsubsection*{{{escape(heading(table))}}}",
+        rf"{escape(table.caption)} {escape(summary(table))}",
+        rf"{{\small\begin{{longtable}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
+        rf"\toprule {heads} \\ \midrule \endhead",
+    ]
+    block = ""
+    for row in table.rows:
+        if row.block != block:
+            block = row.block
+            width = len(table.heads) + len(table.columns)
+            lines.append(rf"\addlinespace \multicolumn{{{width}}}{{l}}{{\textit{{{escape(block)}}}}} \\*")
+        lines += _row(row, table.columns, numbers)
+    notes = [rf"\textsuperscript{{{place}}} {escape(note)}" for note, place in numbers.items()]
+    notes += map(escape, table.notes)
+    return [*lines, r"\bottomrule \end{longtable}}", *(_items(notes) if notes else [])]
+
+
+def _row(row: Row, columns: tuple[str, ...], numbers: dict[str, int]) -> list[str]:
+    """Ours, and below it the paper's."""
+    cells = [row.cell(column) for column in columns]
+    ours = " & ".join([*map(escape, row.heads), *(_ours(cell, numbers) for cell in cells)])
+    paper = " & ".join([*("" for _ in row.heads), *map(_paper, cells)])
+    return [rf"{ours} \\*", rf"{paper} \\"]
+
+
+def _ours(cell: Cell, numbers: dict[str, int]) -> str:
+    note = rf"\textsuperscript{{{numbers[cell.note]}}}" if cell.note else ""
+    return (
+        escape(number(None)) if cell.ours is None else escape(f"{number(cell.ours)} ± {number(cell.spread)}")
+    ) + note
+
+
+def _paper(cell: Cell) -> str:
+    return (
+        "" if cell.printed is None else rf"{{\scriptsize {escape(f'{number(cell.printed)} {signed(cell)}'.rstrip())}}}"
+    )

@@ -1,0 +1,173 @@
+"""A report as one HTML page that holds its styles and its script, and loads nothing."""
+
+import base64
+import hashlib
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from ..document import Cell, Claim, Figure, Report, Row, Table
+from . import svg
+from .words import COUNTED, KEY, clean, footnotes, heading, number, signed, slugs, summary, verdict
+
+__all__ = ["document"]
+
+
+def document(report: Report) -> str:
+    parts = files(__package__)
+    style, script = ((parts / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    names = slugs(["claims", "tables", "figures", "notes", *(one.name for one in (*report.tables, *report.figures))])[
+        4:
+    ]
+    tables = list(zip(report.tables, names, strict=False))
+    figures = list(zip(report.figures, names[len(tables) :], strict=True))
+    about = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in report.about.items())
+    sections = [
+        _section("claims", "The paper’s claims", _claims(report.claims)),
+        _section("tables", "Tables", [_tools(report), *(_table(*one) for one in tables)] if tables else []),
+        _section("figures", "Figures", [_figure(*one) for one in figures]),
+        _section("notes", "Notes", [_notes(report.notes)] if report.notes else []),
+    ]
+    return Template((parts / "page.html").read_text("utf-8")).substitute(
+        title=_text(report.title),
+        about=f'<dl class="about">{about}</dl>' if about else "",
+        overview=_overview(tables),
+        links=_links(report, tables, figures),
+        sections="\n".join(section for section in sections if section) or '<p class="empty">Nothing was run yet.</p>',
+        # No other script runs, whatever the report says.
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        style=style,
+        script=script,
+    )
+
+
+def _text(text: str) -> str:
+    return escape(clean(text))
+
+
+def _section(name: str, title: str, parts: list[str]) -> str:
+    return f'<section id="{name}"><h2>{title}</h2>{"".join(parts)}</section>' if parts else ""
+
+
+def _links(report: Report, tables: list[tuple[Table, str]], figures: list[tuple[Figure, str]]) -> str:
+    links = [("claims", "Claims")] if report.claims else []
+    links += [(name, one.title) for one, name in (*tables, *figures)]
+    return "".join(f'<a href="#{name}">{_text(title)}</a>' for name, title in links)
+
+
+def _overview(tables: list[tuple[Table, str]]) -> str:
+    """One bar per table: how many printed figures are above, near, below, and not run."""
+    lines = []
+    for table, name in tables:
+        tally = table.tally()
+        shares = "".join(
+            f'<i class="{kind}" style="flex-grow:{tally[kind]}" title="{tally[kind]} {said}"></i>'
+            for kind, said in COUNTED.items()
+            if tally[kind]
+        )
+        bar = f'<span class="bar" aria-hidden="true">{shares}</span>' if tally else ""
+        lines.append(f'<li><a href="#{name}">{_text(table.title)}</a>{bar}<span>{_text(summary(table))}</span></li>')
+    return f'<ul class="overview">{"".join(lines)}</ul>' if lines else ""
+
+
+def _claims(claims: tuple[Claim, ...]) -> list[str]:
+    def one(claim: Claim) -> str:
+        sign, said = verdict(claim)
+        kind = said.replace(" ", "-")
+        badge = f'<span class="verdict {kind}"><b aria-hidden="true">{sign}</b> {said}</span>'
+        return f'<li>{badge}<div><p>{_text(claim.text)}</p><p class="evidence">{_text(claim.evidence)}</p></div></li>'
+
+    return [f'<ul class="claims">{"".join(map(one, claims))}</ul>'] if claims else []
+
+
+def _tools(report: Report) -> str:
+    """Filter, chips and switch, for all tables together; shown by the script that serves them."""
+    blocks = dict.fromkeys(row.block for table in report.tables for row in table.rows if row.block)
+    chips = [
+        f'<button type="button" class="chip" aria-pressed="false" data-block="{_text(one)}">{_text(one)}</button>'
+        for one in blocks
+    ]
+    chips.append('<button type="button" class="chip" aria-pressed="false" data-shortfalls>▼ shortfalls only</button>')
+    shown = "".join(
+        f'<label><input type="radio" name="show" value="{one}"{" checked" * (one == "ours")}><span>{one}</span></label>'
+        for one in ("ours", "paper", "difference")
+    )
+    sample = _numbers(Cell(63.0, (65.8, 66.6)), "")
+    return f"""
+<form class="tools" id="tools" hidden>
+<input type="search" id="filter" placeholder="Filter rows" aria-label="Filter rows" autocomplete="off">
+<fieldset class="switch"><legend class="aside">Show first</legend>{shown}</fieldset>
+<div class="chips">{"".join(chips)}</div>
+<output id="count"></output>
+</form>
+<p class="key"><span class="cell above" aria-hidden="true">{sample}</span> <span>Ours ± spread; below it the paper’s
+figure and the difference. {_text(KEY)}</span></p>"""
+
+
+def _table(table: Table, name: str) -> str:
+    numbers = footnotes(table)
+    heads = "".join(
+        f'<th scope="col" aria-sort="none" class="{kind}"><button type="button">{_text(text)}</button></th>'
+        for kind, texts in (("head", table.heads), ("figure", table.columns))
+        for text in texts
+    )
+    rows, before = [], Row((), {})
+    for row in table.rows:
+        if row.block != before.block:
+            width = len(table.heads) + len(table.columns)
+            rows.append(f'<tr class="group"><th scope="rowgroup" colspan="{width}">{_text(row.block)}</th></tr>')
+        rows.append(_row(table, row, row.block == before.block and row.heads[:1] == before.heads[:1], numbers))
+        before = row
+    notes = [f"<li><sup>{place}</sup> {_text(note)}</li>" for note, place in numbers.items()]
+    notes += [f"<li>{_text(note)}</li>" for note in table.notes]
+    return f"""
+<article id="{name}"><h3>{_text(heading(table))}</h3>
+<p class="caption">{_text(table.caption)} {_text(summary(table))}</p>
+<div class="scroll"><table class="results" data-show="ours"><thead><tr>{heads}</tr></thead>
+<tbody>
+{chr(10).join(rows)}
+</tbody></table></div>
+<p class="empty" hidden>No row matches.</p>
+{f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""}</article>"""
+
+
+def _row(table: Table, row: Row, again: bool, numbers: dict[str, int]) -> str:
+    """`again`: its first head is that of the row above, and need not be read twice."""
+    label = f'<small class="block">{_text(row.block)}</small>' if row.block else ""
+    texts = [_text(text) for text in row.heads]
+    heads = [f'<th scope="row">{text}{"" if place else label}</th>' for place, text in enumerate(texts)]
+    cells = (_cell(column, row.cell(column), numbers) for column in table.columns)
+    kind = ' class="again"' if again else ""
+    return f'<tr{kind} data-block="{_text(row.block)}">{"".join(heads)}{"".join(cells)}</tr>'
+
+
+def _cell(column: str, cell: Cell, numbers: dict[str, int]) -> str:
+    known = {"ours": cell.ours, "paper": cell.printed, "difference": cell.difference}
+    data = "".join(f' data-{name}="{value!r}"' for name, value in known.items() if value is not None)
+    seeds = f' title="Seeds: {", ".join(map(number, cell.values))}"' if len(cell.values) > 1 else ""
+    note = f"<sup>{numbers[cell.note]}</sup>" if cell.note else ""
+    return f'<td class="cell {cell.agreement}" data-label="{_text(column)}"{data}{seeds}>{_numbers(cell, note)}</td>'
+
+
+def _numbers(cell: Cell, note: str) -> str:
+    """Three figures, each with its name for those who hear the page."""
+    spread = f"<small>±{number(cell.spread)}</small>" if cell.ours is not None else ""
+    parts = {"ours": number(cell.ours) + spread + note}
+    if cell.printed is not None:
+        parts["paper"] = number(cell.printed)
+    if cell.difference is not None:
+        parts["difference"] = signed(cell)
+    return "".join(
+        f'<span class="{name}"><span class="aside">{name} </span>{text} </span>' for name, text in parts.items()
+    )
+
+
+def _notes(notes: tuple[str, ...]) -> str:
+    return f'<ul class="notes">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>'
+
+
+def _figure(figure: Figure, name: str) -> str:
+    panels = "".join(f"<div>{svg.panel(panel)}</div>" for panel in figure.panels)
+    return f"""
+<figure id="{name}"><h3>{_text(figure.title)}</h3><div class="panels">{panels}</div>
+<figcaption>{_text(figure.caption)}</figcaption></figure>"""
