@@ -11,6 +11,7 @@ _MODULES = (
     "atomic",
     "batches",
     "couplings",
+    "datasets",
     "decisions",
     "divergences",
     "energy",

@@ -40,6 +40,7 @@ ORDER = [
     "progress",
     "atomic",
     "persistence",
+    "datasets",
     "estimators",
     "plots",
     "paper",
@@ -47,7 +48,7 @@ ORDER = [
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.
 MATHEMATICS_AND_COMPUTATION = ORDER[: ORDER.index("decisions") + 1]
-PEOPLE_ONLY = {"rich", "sklearn", "pandas", "matplotlib", "pathlib", "typer"}
+PEOPLE_ONLY = {"rich", "sklearn", "pandas", "matplotlib", "pathlib", "typer", "pooch"}
 
 
 def imports(name):

@@ -1,0 +1,136 @@
+"""From the bytes of a file to text, and from text to numbers; what cannot be read is named with its file and line."""
+
+import bz2
+import gzip
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+__all__ = ["PACKED", "DataError", "Fields", "decoded", "dense", "is_numbers", "shown", "sparse", "unpacked"]
+
+PACKED = {".gz": gzip.decompress, ".bz2": bz2.decompress}
+LONGEST = 40
+
+
+class DataError(ValueError):
+    """A file of data that cannot be read: which, in which line, and why."""
+
+
+class Fields(NamedTuple):
+    """A table as text: the columns' names, the rows, and where each row stands in the file, "line 3" say."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    places: list[str]
+
+    def error(self, row: int, said: str) -> DataError:
+        return DataError(f"{self.name}, {self.places[row]}: {said}")
+
+
+def unpacked(content: bytes, name: str) -> bytes:
+    """The content of a file, unpacked if its name ends in .gz or .bz2."""
+    for suffix, unpack in PACKED.items():
+        if name.lower().endswith(suffix):
+            try:
+                return unpack(content)
+            except (OSError, EOFError, ValueError, zlib.error) as error:
+                raise DataError(f"{name} is no whole {suffix} file: damaged, cut off, or of another kind.") from error
+    return content
+
+
+def decoded(content: bytes, name: str) -> str:
+    """UTF-8 text, with or without a byte order mark."""
+    if (at := content.find(b"\0")) >= 0:
+        said = "expected text, got binary data or UTF-16; save it as text in UTF-8."
+        raise DataError(f"{name}, line {_line(content, at)}: {said}")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        said = f"expected text in UTF-8, got the byte 0x{error.object[error.start]:02x}; save it as UTF-8."
+        raise DataError(f"{name}, line {_line(error.object, error.start)}: {said}") from error
+    if not text.strip():
+        raise DataError(f"{name} is empty.")
+    return text
+
+
+def shown(field: str) -> str:
+    """A field as an error shows it, however long it is."""
+    return repr(field if len(field) <= LONGEST else field[: LONGEST - 3] + "...")
+
+
+def is_numbers(row: Sequence[str]) -> bool:
+    """Whether all fields are finite numbers."""
+    return _parsed([",".join(row)], ",", (1, len(row))) is not None
+
+
+def dense(fields: Fields, columns: Sequence[int], *, missing: bool = False) -> np.ndarray:
+    """Some columns as finite numbers, in this order; with `missing`, "nan" too."""
+    rows = [[row[j] for j in columns] for row in fields.rows]
+    # One pass in C; only where it fails are rows looked at one by one.
+    values = _parsed(map(",".join, rows), ",", (len(rows), len(columns)), missing)
+    if values is None:
+        i = next(i for i, row in enumerate(rows) if _parsed([",".join(row)], ",", (1, len(row)), missing) is None)
+        j = next(j for j, field in enumerate(rows[i]) if _parsed([field], ",", (1, 1), missing) is None)
+        column = shown(fields.columns[columns[j]])
+        raise fields.error(i, f"expected a number in the column {column}, got {shown(rows[i][j])}.")
+    return values
+
+
+def sparse(
+    fields: Fields, cells: Callable[[list[str]], list[str]], form: str, columns: range
+) -> scipy.sparse.csr_matrix:
+    """Rows of cells as csr, of the form "index:number", "index number" or "label" (a label counts 1).
+
+    The columns are numbered as the range says; what is not named is 0.
+    """
+    between = {"index:number": ":", "index number": None, "label": ","}[form]
+    width = 1 if form == "label" else 2
+    ends = np.cumsum([0] + [len(cells(row)) for row in fields.rows])
+    each = ((i, cell) for i, row in enumerate(fields.rows) for cell in cells(row))
+    found = _parsed((cell for row in fields.rows for cell in cells(row)), between, (int(ends[-1]), width))
+    if found is None:
+        i, cell = next((i, cell) for i, cell in each if _parsed([cell], between, (1, width)) is None)
+        raise fields.error(i, f"expected {form}, got {shown(cell)}.")
+    rows, index = np.repeat(np.arange(len(fields.rows)), np.diff(ends)), found[:, 0]
+    wrong = (index < columns.start) | (index >= columns.stop) | (index != np.floor(index))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        noun = "a label" if form == "label" else "an index"
+        said = f"expected {noun} from {columns.start} to {columns.stop - 1}, got {index[at]:.15g}."
+        raise fields.error(int(rows[at]), said)
+    order = np.lexsort((index, rows))
+    rows, index = rows[order], index[order].astype(np.int64) - columns.start
+    twice = (np.diff(rows) == 0) & (np.diff(index) == 0)
+    if twice.any():
+        at = int(np.argmax(twice))
+        raise fields.error(int(rows[at]), f"{index[at] + columns.start} is named twice.")
+    values = np.ones(len(index)) if form == "label" else found[order, 1]
+    made = scipy.sparse.csr_matrix((values, index, ends), (len(fields.rows), len(columns)))
+    made.eliminate_zeros()
+    return made
+
+
+def _parsed(
+    lines: Iterable[str], between: str | None, shape: tuple[int, int], missing: bool = False
+) -> np.ndarray | None:
+    """Numbers of this shape, or None if the lines hold anything else."""
+    if 0 in shape:
+        return np.zeros(shape)
+    try:
+        with warnings.catch_warnings():
+            # Blank lines are skipped, with a warning if there is nothing else; the shape tells.
+            warnings.simplefilter("ignore", UserWarning)
+            values = np.loadtxt(lines, delimiter=between, comments=None, ndmin=2)
+    except ValueError:
+        return None
+    fine = values.shape == shape and (np.isfinite(values) | (missing & np.isnan(values))).all()
+    return values if fine else None
+
+
+def _line(content: bytes, at: int) -> int:
+    return content.count(b"\n", 0, at) + 1
