@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from ..document import Cell, Report, Row, Table
-from .words import KEY, clean, footnotes, heading, number, signed, summary, verdict
+from .words import KEY, clean, footnotes, heading, number, ours, signed, spread, summary, verdict
 
 __all__ = ["document", "escape"]
 
@@ -15,9 +15,11 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
 \setlength{\tabcolsep}{4pt}
 \setlength{\parindent}{0pt}
+\setcounter{LTchunksize}{1000}
 \begin{document}"""
-GREEK_NAMES = "alpha beta gamma delta epsilon eta theta lambda mu nu rho sigma tau phi chi psi omega Phi Omega".split()
-GREEK = {letter: rf"\ensuremath{{\{name}}}" for letter, name in zip("αβγδεηθλμνρστφχψωΦΩ", GREEK_NAMES, strict=True)}
+GREEK = {
+    letter: rf"\ensuremath{{\{unicodedata.name(letter).split()[-1].lower()}}}" for letter in "αβγδεηθμνρστφχψω"
+} | {"λ": r"\ensuremath{\lambda}", "Φ": r"\ensuremath{\Phi}", "Ω": r"\ensuremath{\Omega}"}
 # A bracket or star at the beginning of a row would be an argument of the line break before it.
 SPECIAL = GREEK | {
     "\\": r"\textbackslash{}",
@@ -117,19 +119,15 @@ def _table(table: Table) -> list[str]:
 def _row(row: Row, columns: tuple[str, ...], numbers: dict[str, int]) -> list[str]:
     """Ours, and below it the paper's."""
     cells = [row.cell(column) for column in columns]
-    ours = " & ".join([*map(escape, row.heads), *(_ours(cell, numbers) for cell in cells)])
-    paper = " & ".join([*("" for _ in row.heads), *map(_paper, cells)])
-    return [rf"{ours} \\*", rf"{paper} \\"]
+    above = " & ".join([*map(escape, row.heads), *(_ours(cell, numbers) for cell in cells)])
+    below = " & ".join([*("" for _ in row.heads), *map(_paper, cells)])
+    return [rf"{above} \\*", rf"{below} \\"] if any(map(_paper, cells)) else [rf"{above} \\"]
 
 
 def _ours(cell: Cell, numbers: dict[str, int]) -> str:
     note = rf"\textsuperscript{{{numbers[cell.note]}}}" if cell.note else ""
-    return (
-        escape(number(None)) if cell.ours is None else escape(f"{number(cell.ours)} ± {number(cell.spread)}")
-    ) + note
+    return escape(f"{ours(cell)} {spread(cell)}") + note
 
 
 def _paper(cell: Cell) -> str:
-    return (
-        "" if cell.printed is None else rf"{{\scriptsize {escape(f'{number(cell.printed)} {signed(cell)}'.rstrip())}}}"
-    )
+    return "" if cell.printed is None else rf"{{\scriptsize {escape(f'{number(cell.printed)} {signed(cell)}')}}}"

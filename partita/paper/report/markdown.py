@@ -3,7 +3,7 @@
 import re
 
 from ..document import Cell, Figure, Report, Table
-from .words import KEY, clean, footnotes, heading, number, panel_names, signed, summary, verdict
+from .words import KEY, clean, footnotes, heading, number, ours, panel_names, signed, spread, summary, verdict
 
 __all__ = ["document", "escape"]
 
@@ -53,10 +53,10 @@ def _table(table: Table) -> list[str]:
 
 
 def _cell(cell: Cell, numbers: dict[str, int]) -> str:
-    ours = "–" if cell.ours is None else f"**{number(cell.ours)}** ± {number(cell.spread)}"
+    said = ours(cell) if cell.ours is None else f"**{ours(cell)}** {spread(cell)}".rstrip()
     note = f"<sup>{numbers[cell.note]}</sup>" if cell.note else ""
     paper = "" if cell.printed is None else f"<br>{number(cell.printed)} {signed(cell)}".rstrip()
-    return ours + note + paper
+    return said + note + paper
 
 
 def _figure(figure: Figure, names: list[str]) -> list[str]:

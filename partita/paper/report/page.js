@@ -25,6 +25,8 @@ const tools = one("#tools");
 const tables = all(".results");
 const inOrder = new Map(tables.map((table) => [table, all("tbody tr", table)]));
 
+const isGroup = (row) => row.classList.contains("group");
+
 function keyOf(row, column) {
   const cell = row.children[column];
   if (cell.tagName === "TH") return cell.firstChild?.textContent ?? "";
@@ -44,7 +46,7 @@ function sort(table) {
   table.toggleAttribute("data-sorted", column >= 0);
   if (column < 0) return body.append(...rows);
   const sign = heads[column].ariaSort === "ascending" ? 1 : -1;
-  const keyed = rows.filter((row) => !row.classList.contains("group")).map((row) => [keyOf(row, column), row]);
+  const keyed = rows.filter((row) => !isGroup(row)).map((row) => [keyOf(row, column), row]);
   // What has no figure comes last, whichever way.
   keyed.sort(([a], [b]) => (a === null) - (b === null) || (a === null ? 0 : sign * compare(a, b)));
   body.append(...keyed.map(([, row]) => row));
@@ -75,19 +77,14 @@ function choose() {
   let shown = 0;
   let total = 0;
   for (const [table, rows] of inOrder) {
-    let visible = 0;
-    let group = null;
-    for (const row of rows) {
-      if (row.classList.contains("group")) {
-        group = row;
-        group.hidden = true;
-        continue;
-      }
-      total += 1;
-      row.hidden = !matches(row);
-      if (!row.hidden) visible += 1;
-      if (!row.hidden && group) group.hidden = false;
-    }
+    const chosen = rows.filter((row) => !isGroup(row) && matches(row));
+    const blocksShown = new Set(chosen.map((row) => row.dataset.block));
+    rows.forEach((row) => (row.hidden = isGroup(row) ? !blocksShown.has(row.textContent) : !chosen.includes(row)));
+    // A head that the row above has too need not be read twice.
+    const first = (row) => row && row.dataset.block + keyOf(row, 0);
+    chosen.forEach((row, place) => row.classList.toggle("again", first(row) === first(chosen[place - 1])));
+    const visible = chosen.length;
+    total += rows.filter((row) => !isGroup(row)).length;
     table.hidden = !visible;
     one(".empty", table.closest("article")).hidden = visible > 0;
     shown += visible;
@@ -105,6 +102,8 @@ function show() {
 
 if (tools) {
   tools.hidden = false;
+  // What sticks below the tools has to know how tall they are.
+  new ResizeObserver(() => root.style.setProperty("--tools", `${tools.offsetHeight}px`)).observe(tools);
   tools.addEventListener("submit", (event) => event.preventDefault());
   one("#filter").addEventListener("input", choose);
   all("input[name=show]", tools).forEach((radio) => radio.addEventListener("change", show));

@@ -8,9 +8,12 @@ from string import Template
 
 from ..document import Cell, Claim, Figure, Report, Row, Table
 from . import svg
-from .words import COUNTED, KEY, clean, footnotes, heading, number, signed, slugs, summary, verdict
+from .words import COUNTED, KEY, clean, footnotes, heading, number, ours, signed, slugs, spread, summary, verdict
 
 __all__ = ["document"]
+
+# More than these do not fit beside each other.
+MOST_COLUMNS = 10
 
 
 def document(report: Report) -> str:
@@ -120,10 +123,11 @@ def _table(table: Table, name: str) -> str:
         before = row
     notes = [f"<li><sup>{place}</sup> {_text(note)}</li>" for note, place in numbers.items()]
     notes += [f"<li>{_text(note)}</li>" for note in table.notes]
+    wide = len(table.heads) + len(table.columns) > MOST_COLUMNS
     return f"""
 <article id="{name}"><h3>{_text(heading(table))}</h3>
 <p class="caption">{_text(table.caption)} {_text(summary(table))}</p>
-<div class="scroll"><table class="results" data-show="ours"><thead><tr>{heads}</tr></thead>
+<div class="scroll{" wide" * wide}"><table class="results" data-show="ours"><thead><tr>{heads}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
 </tbody></table></div>
@@ -151,15 +155,13 @@ def _cell(column: str, cell: Cell, numbers: dict[str, int]) -> str:
 
 def _numbers(cell: Cell, note: str) -> str:
     """Three figures, each with its name for those who hear the page."""
-    spread = f"<small>±{number(cell.spread)}</small>" if cell.ours is not None else ""
-    parts = {"ours": number(cell.ours) + spread + note}
+    parts = {"ours": f"{ours(cell)}<small>{spread(cell).replace(' ', '')}</small>{note}"}
     if cell.printed is not None:
         parts["paper"] = number(cell.printed)
     if cell.difference is not None:
         parts["difference"] = signed(cell)
-    return "".join(
-        f'<span class="{name}"><span class="aside">{name} </span>{text} </span>' for name, text in parts.items()
-    )
+    named = (f'<span class="{name}"><span class="aside">{name} </span>{text}</span>' for name, text in parts.items())
+    return " ".join(named)
 
 
 def _notes(notes: tuple[str, ...]) -> str:

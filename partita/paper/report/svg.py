@@ -14,7 +14,7 @@ from .words import clean
 __all__ = ["alone", "panel"]
 
 WIDTH, HEIGHT = 420, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 40, 48
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 48
 LEGEND_LINE, LETTER = 20, 6.6
 MOST_MARKED = 30
 # Okabe and Ito's palette; each has a marker and a dash too, so that no series is told by color alone.
@@ -27,7 +27,7 @@ MARKERS = (
     "m-3.2-3.2l6.4 6.4m0-6.4l-6.4 6.4",
     "m0 3.6l3.4-6.2h-6.8z",
 )
-DASHES = ("none", "6 3", "2 3", "8 3 2 3", "none", "6 3")
+DASHES = ("none", "7 5", "1 4", "9 4 1 4", "none", "7 5")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -109,10 +109,10 @@ def _axis(values: list[float], log: bool, start: float, end: float) -> Axis:
 
 
 def _steps(low: float, high: float) -> list[tuple[float, str]]:
-    """Multiples of 1, 2 or 5 times a power of ten, four to nine of them."""
-    rough = (high - low) / 5
+    """Multiples of 1, 2 or 5 times a power of ten, three to six of them."""
+    rough = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(rough))
-    step = max(factor for factor in (1, 2, 5) if factor * power <= rough) * power
+    step = min(factor for factor in (1, 2, 5, 10) if factor * power >= rough) * power
     values = [count * step for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
     decimals = max(0, -math.floor(math.log10(step)))
     plain = decimals <= 4 and max(map(abs, values)) < 1e6
@@ -143,24 +143,19 @@ def _grid(x: Axis, y: Axis) -> list[str]:
 def _series(index: int, series: Series, points: list[tuple[float, float] | None], x: Axis, y: Axis) -> str:
     """A line, broken where a point is missing, and markers where they are few enough to be told apart."""
     places = [point and (x.place(point[0]), y.place(point[1])) for point in points]
-    told = [
-        [*place, f"{point[0]:.4g}", f"{point[1]:.4g}"]
-        for point, place in zip(points, places, strict=True)
-        if point and place
-    ]
-    drawn = ""
+    drawn = zip(points, places, strict=True)
+    told = [[*place, f"{point[0]:.4g}", f"{point[1]:.4g}"] for point, place in drawn if point and place]
+    line = ""
     if series.kind == "line":
         pairs = zip([None, *places], places, strict=False)
-        line = "".join(f"{'L' if before else 'M'}{here[0]} {here[1]}" for before, here in pairs if here)
-        drawn = (
-            f'<path class="line" d="{line}" fill="none" stroke-width="1.8" stroke-dasharray="{_of(DASHES, index)}"/>'
+        # h0: a point without neighbors is a dot.
+        line = "".join(
+            f"L{here[0]} {here[1]}" if before else f"M{here[0]} {here[1]}h0" for before, here in pairs if here
         )
-    if series.kind == "points" or len(told) <= MOST_MARKED:
-        marks = "".join(f"M{place[0]} {place[1]}{_of(MARKERS, index)}" for place in places if place)
-        drawn += f'<path class="marks" d="{marks}" fill="{_of(COLORS, index)}"/>'
+    marks = "".join(_mark(index, *place) for place in places if place) if _marked(series) else ""
     data = escape(json.dumps(told, separators=(",", ":"), ensure_ascii=False))
-    named = f'data-name="{escape(clean(series.name))}" data-points="{data}"'
-    return f'<g class="series c{index % len(COLORS)}" stroke="{_of(COLORS, index)}" {named}>{drawn}</g>'
+    named = f'class="series" data-name="{escape(clean(series.name))}" data-points="{data}"'
+    return f"<g {named}>{_strokes(index, line, marks)}</g>"
 
 
 def _legend(series: tuple[Series, ...]) -> tuple[list[str], int]:
@@ -168,20 +163,33 @@ def _legend(series: tuple[Series, ...]) -> tuple[list[str], int]:
     parts, left, line = [], LEFT, 0
     for index, one in enumerate(series):
         name = _short(one.name, 44)
-        width = 30 + LETTER * len(name)
+        width = 30 + round(LETTER * len(name))
         if left + width > WIDTH and left > LEFT:
             left, line = LEFT, line + 1
-        height = HEIGHT + 8 + LEGEND_LINE * line
-        sample = (
-            "" if one.kind == "points" else f'<path d="M{left} {height}h20" stroke-dasharray="{_of(DASHES, index)}"/>'
-        )
-        mark = f'<path d="M{left + 10} {height}{_of(MARKERS, index)}" fill="{_of(COLORS, index)}"/>'
-        parts.append(
-            f'<g class="c{index % len(COLORS)}" stroke="{_of(COLORS, index)}" stroke-width="1.8">{sample}{mark}</g>'
-        )
-        parts.append(_text(left + 26, height + 4, name, "label"))
+        y = HEIGHT + 8 + LEGEND_LINE * line
+        sample = f"M{left} {y}h20" if one.kind == "line" else ""
+        parts.append(_strokes(index, sample, _mark(index, left + 10, y) if _marked(one) else ""))
+        parts.append(_text(left + 26, y + 4, name, "label"))
         left += width + 12
     return parts, LEGEND_LINE * (line + 1) if series else 0
+
+
+def _marked(series: Series) -> bool:
+    """Two points are a line to compare with, and need no markers."""
+    return series.kind == "points" or (len(series.x) <= MOST_MARKED and len(series.x) != 2)
+
+
+def _mark(index: int, x: float, y: float) -> str:
+    return f"M{x} {y}{MARKERS[index % len(MARKERS)]}"
+
+
+def _strokes(index: int, line: str, marks: str) -> str:
+    """Either may be empty. A seventh series has the color of the first, but another dash."""
+    color, dash = COLORS[index % len(COLORS)], DASHES[(index + index // len(COLORS)) % len(DASHES)]
+    manner = f'fill="none" stroke-width="1.8" stroke-linecap="round" stroke-dasharray="{dash}"'
+    parts = [f'<path class="line" d="{line}" {manner}/>'] if line else []
+    parts += [f'<path class="marks" d="{marks}" fill="{color}"/>'] if marks else []
+    return f'<g class="c{index % len(COLORS)}" stroke="{color}">{"".join(parts)}</g>'
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str = "start", most: int = 60, extra: str = "") -> str:
@@ -193,7 +201,3 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str = "start", most:
 def _short(text: str, most: int) -> str:
     text = clean(text)
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _of(choices: tuple[str, ...], index: int) -> str:
-    return choices[index % len(choices)]

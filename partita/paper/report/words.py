@@ -34,8 +34,20 @@ def clean(text: str) -> str:
     return " ".join(CONTROLS.sub("", text).split())
 
 
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.{DECIMALS}f}".replace("-", "−")
+def number(value: float) -> str:
+    return f"{value:.{DECIMALS}f}".replace("-", "−")
+
+
+def ours(cell: Cell) -> str:
+    """The mean, or why there is none."""
+    if cell.ours is None:
+        return "–" if cell.printed is None else "not run"
+    return number(cell.ours)
+
+
+def spread(cell: Cell) -> str:
+    """± and the standard deviation; empty for one seed, which tells of no spread."""
+    return f"± {number(cell.spread)}" if cell.spread is not None and len(cell.values) > 1 else ""
 
 
 def signed(cell: Cell) -> str:
@@ -61,7 +73,7 @@ def summary(table: Table) -> str:
     if not tally:
         return "The paper prints no figures to compare with."
     met, share = tally["above"] + tally["near"], table.agreeing() or 0.0
-    told = f"{met} of {tally.total()} printed figures met or exceeded ({100 * share:.0f} %)"
+    told = f"{met} of {tally.total()} figures ({100 * share:.0f} %) are within {NEAR:g} points of the paper's or above"
     counts = ", ".join(f"{tally[kind]} {said}" for kind, said in COUNTED.items() if tally[kind])
     return f"{told}: {counts}."
 
