@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import scipy.sparse
-
-from .text import DataError, Fields, decoded, is_numbers, shown, sparse
+from .text import DataError, Fields, Matrix, decoded, is_numbers, shown, sparse
 
 __all__ = ["Sparse", "read_arff", "read_csv", "read_libsvm", "read_parquet"]
 
@@ -23,7 +21,7 @@ class Sparse(NamedTuple):
     """A table of which the file names only what is not 0, as csr."""
 
     fields: Fields
-    values: scipy.sparse.csr_matrix
+    values: Matrix
 
 
 def read_csv(content: bytes, name: str) -> Fields:
@@ -75,7 +73,7 @@ def read_arff(content: bytes, name: str) -> Fields | Sparse:
 
 def read_libsvm(
     content: bytes, name: str, *, features: int | None = None, labels: int | None = None
-) -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix]:
+) -> tuple[Matrix, Matrix]:
     """x and y of lines "label,label index:number index:number"; labels count from 0, indices from 1.
 
     A line without labels begins with a blank or its first index. Without `features` and `labels` there are as many as
@@ -100,7 +98,7 @@ def _comma_separated(row: list[str]) -> list[str]:
     return row[0].split(",") if row[0] else []
 
 
-def _narrowed(table: scipy.sparse.csr_matrix, width: int | None, said: str) -> scipy.sparse.csr_matrix:
+def _narrowed(table: Matrix, width: int | None, said: str) -> Matrix:
     if width is None:
         if not table.nnz:
             raise DataError(f"{said}; expected lines such as '0,2 1:0.5 3:1'.")

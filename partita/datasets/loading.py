@@ -7,9 +7,10 @@ import numpy as np
 import scipy.sparse
 from sklearn.model_selection import train_test_split
 
-from .reading import Dataset, Matrix, parsed
+from .reading import Dataset, parsed
 from .registry import SETS, Entry, File, entry
 from .store import Folder, content
+from .text import Matrix
 
 __all__ = ["Split", "dev_split", "load", "split"]
 

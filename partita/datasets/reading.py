@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse
 
 from ..preprocessing import Rankings
 from .formats import Sparse, read_arff, read_csv, read_libsvm, read_parquet
 from .registry import Task
-from .text import PACKED, DataError, Fields, dense, shown, unpacked
+from .text import PACKED, DataError, Fields, Matrix, dense, shown, unpacked
 
 __all__ = ["Dataset", "parsed", "read"]
 
-Matrix = np.ndarray | scipy.sparse.csr_matrix
 TABLES: dict[str, Callable[[bytes, str], Fields | Sparse]] = {
     ".csv": read_csv,
     ".txt": read_csv,
@@ -161,9 +159,7 @@ def _label_sets(table: Fields, outputs: list[int]) -> np.ndarray:
     return y if np.isnan(y).any() else y.astype(np.int8)
 
 
-def _sparse_sets(
-    table: Sparse, inputs: list[int], outputs: list[int], task: Task
-) -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix]:
+def _sparse_sets(table: Sparse, inputs: list[int], outputs: list[int], task: Task) -> tuple[Matrix, Matrix]:
     if task == "ranking" and outputs:
         raise DataError(f"{table.fields.name}: sparse rows hold label sets, and no rankings.")
     x, y = table.values[:, inputs], table.values[:, outputs]

@@ -14,10 +14,8 @@ MULAN = f"{GITHUB}/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a/data
 JUNG = f"{GITHUB}/YoungHJung/OnlineMLRBoostingWithVFDT/ab77d1019b61611b7f41d10d2cbf5c59732afc52/data"
 LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multilabel"
 
-RANKED = (
-    "Korba, Garcia, d'Alche-Buc, A Structured Prediction Approach for Label Ranking, NeurIPS 2018; "
-    "Cheng, Huhn, Hullermeier, Decision tree and instance-based learning for label ranking, ICML 2009"
-)
+KORBA_ET_AL = "Korba, Garcia, d'Alche-Buc, A Structured Prediction Approach for Label Ranking, NeurIPS 2018"
+CHENG = "Cheng, Huhn, Hullermeier, Decision tree and instance-based learning for label ranking, ICML 2009"
 SUSHI = "Kamishima, Nantonac collaborative filtering, KDD 2003"
 TSOUMAKAS = "Tsoumakas et al., Mulan, JMLR 12, 2011"
 
@@ -56,20 +54,37 @@ class Entry:
 
 
 def _ranking(
-    name: str, shape: tuple[int, int, int], sha256: str, note: str = "", cite: str = RANKED, **flags: bool
+    name: str,
+    shape: tuple[int, int, int],
+    sha256: str,
+    *,
+    cite: str = CHENG,
+    note: str = "",
+    paper: bool = False,
+    coded: bool = False,
 ) -> Entry:
     rows, features, k = shape
-    file = File(f"label_ranking/{name}.txt", f"{KORBA}/{name}.txt", sha256)
-    return Entry(name, "ranking", (rows,), features, k, (file,), cite, note, **flags)
+    files = (File(f"label_ranking/{name}.txt", f"{KORBA}/{name}.txt", sha256),)
+    return Entry(name, "ranking", (rows,), features, k, files, f"{KORBA_ET_AL}; {cite}", note, paper=paper, coded=coded)
 
 
 def _multilabel(
-    name: str, rows: tuple[int, ...], shape: tuple[int, int], files: dict[str, str], cite: str, note: str = "",
-    folder: str = "", base: str = MULAN, **flags: bool,
-) -> Entry:  # fmt: skip
+    name: str,
+    rows: tuple[int, ...],
+    shape: tuple[int, int],
+    files: dict[str, str],
+    *,
+    cite: str = TSOUMAKAS,
+    note: str = "",
+    folder: str = "",
+    base: str = MULAN,
+    paper: bool = False,
+    sparse: bool = False,
+    labeled: bool = False,
+) -> Entry:
     folder = folder or name
     made = tuple(File(f"multilabel/{folder}/{at}", f"{base}/{folder}/{at}", sha256) for at, sha256 in files.items())
-    return Entry(name, "multilabel", rows, *shape, made, f"{cite}; {TSOUMAKAS}", note, **flags)
+    return Entry(name, "multilabel", rows, *shape, made, cite, note, paper, sparse, labeled)
 
 
 _TABLE = (
@@ -89,16 +104,12 @@ _TABLE = (
         "sushi",
         (5000, 10, 10),
         "20275de23d36a3d7e3996914fe1c7ce22992d271e29b7c72c0c6c8e2b135b31a",
-        "Six of the ten features are numbers of places, such as 26 for Osaka: encode them, or take sushi_one_hot.",
+        note="Six of the ten features are numbers of places, such as 26 for Osaka: encode them, or take sushi_one_hot.",
         cite=SUSHI,
         coded=True,
     ),
     _ranking(
-        "sushi_one_hot",
-        (5000, 125, 10),
-        "c5bc2c1d36706ed81b6cf2b387716121b91f820e6cc767cb71c94b2bb088824d",
-        "The rows and rankings of sushi.",
-        cite=SUSHI,
+        "sushi_one_hot", (5000, 125, 10), "c5bc2c1d36706ed81b6cf2b387716121b91f820e6cc767cb71c94b2bb088824d", cite=SUSHI
     ),
     _multilabel(
         "birds",
@@ -108,8 +119,8 @@ _TABLE = (
             "birds-train.arff": "8f215db6ee163149901e753977f631ba8bea0e0e8e1abc42b234414822f8ae36",
             "birds-test.arff": "51ba6326d65ccdd7c755b6461280eb6d2769c7f59d8e12fd4250f91e6ca28326",
         },
-        "Briggs et al., MLSP 2013",
-        "The split leaves out rows without a label, as the paper does: 179 and 172 are left.",
+        cite=f"Briggs et al., MLSP 2013; {TSOUMAKAS}",
+        note="The split leaves out rows without a label, as the paper does: 179 and 172 are left.",
         paper=True,
         labeled=True,
     ),
@@ -118,10 +129,10 @@ _TABLE = (
         (502,),
         (68, 174),
         {"cal500.arff": "cfe6097ba5fd6e8584e54911ab9783dcab34e898446b7c9370c71d477eae56d3"},
-        "Turnbull, Barrington, Torres, Lanckriet, IEEE TASLP 16(2), 2008",
-        "cal500 has no official split. The paper's sizes, 376 / 126 / 101, are more than its 502 rows: its test rows are "
-        "among its training rows, or its table misstates the sizes. Ours are disjoint, 401 / 101 by "
-        "train_test_split(test_size=0.2, random_state=0): numbers on them are not those of the paper's split.",
+        cite=f"Turnbull, Barrington, Torres, Lanckriet, IEEE TASLP 16(2), 2008; {TSOUMAKAS}",
+        note="cal500 has no official split. The paper's 376 / 126 / 101 are more than its 502 rows: test rows are among "
+        "the training rows there, or its table misstates the sizes. Ours are disjoint, 401 / 101 by "
+        "train_test_split(test_size=0.2, random_state=0), and not comparable with the paper's.",
         paper=True,
     ),
     _multilabel(
@@ -132,7 +143,7 @@ _TABLE = (
             "emotions-train.arff": "bbe704106c79bb8fb99c1d1d2e9bde081d6a2daeb01f100862f11fd91a3c1f98",
             "emotions-test.arff": "f13d4b746b7b5c8eb484bd751d6ac463d4560dff998a93516a5c1fe35daf6c8f",
         },
-        "Trohidis, Tsoumakas, Kalliris, Vlahavas, ISMIR 2008",
+        cite=f"Trohidis, Tsoumakas, Kalliris, Vlahavas, ISMIR 2008; {TSOUMAKAS}",
         paper=True,
     ),
     _multilabel(
@@ -143,7 +154,7 @@ _TABLE = (
             "scene-train.arff": "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
             "scene-test.arff": "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
         },
-        "Boutell, Luo, Shen, Brown, Pattern Recognition 37(9), 2004",
+        cite=f"Boutell, Luo, Shen, Brown, Pattern Recognition 37(9), 2004; {TSOUMAKAS}",
         paper=True,
     ),
     _multilabel(
@@ -154,7 +165,7 @@ _TABLE = (
             "yeast-train.arff": "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
             "yeast-test.arff": "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
         },
-        "Elisseeff and Weston, NIPS 2001",
+        cite=f"Elisseeff and Weston, NIPS 2001; {TSOUMAKAS}",
         paper=True,
     ),
     Entry(
@@ -181,8 +192,8 @@ _TABLE = (
             "mediamill-train.arff": "f4a562d2b78f5daedeafabc0747542ed2e4d5fd0bb20d348c53d63cc3a0b1e7c",
             "mediamill-test.arff": "7594040bfe35e09f674d1c15727d978f310c1106de49ea448764e4627b8b424d",
         },
-        "Snoek et al., ACM Multimedia 2006; Jung and Tewari, AISTATS 2018",
-        "A subset of mediamill that Jung and Tewari picked: never to be compared with the paper's mediamill.",
+        cite=f"Snoek et al., ACM Multimedia 2006; Jung and Tewari, AISTATS 2018; {TSOUMAKAS}",
+        note="A subset of mediamill that Jung and Tewari picked: never to be compared with the paper's mediamill.",
         base=JUNG,
     ),
     _multilabel(
@@ -193,7 +204,6 @@ _TABLE = (
             "bibtex-train.arff": "8dcc9de6e0b2cebaec8c1f4fac78431adeeb73cfd3ab879b530a66d366e59174",
             "bibtex-test.arff": "9b03329cde64d3f994bdf7fbbac3f3b10fe185c311cb9ae725475f59c7f3f922",
         },
-        "Mulan's bibtex",
         sparse=True,
     ),
     _multilabel(
@@ -204,7 +214,6 @@ _TABLE = (
             "delicious-train.arff": "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
             "delicious-test.arff": "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
         },
-        "Mulan's delicious",
         sparse=True,
     ),
     _multilabel(
@@ -215,7 +224,6 @@ _TABLE = (
             "tmc2007-500-train.arff": "edfe7b7615c6f80e54c92a214437610d1ae36560c5cc6c4253b51c434d258273",
             "tmc2007-500-test.arff": "b24f9c3f1eba77c9da0bbaff093ba41d331b7351be0167a8e1e3852c62e25e38",
         },
-        "Mulan's tmc2007-500",
         folder="tmc2007",
         sparse=True,
     ),
@@ -226,6 +234,8 @@ SETS = {made.name: made for made in _TABLE}
 
 def names(task: Task | None = None) -> tuple[str, ...]:
     """The names that `load` knows, of one task or of both."""
+    if task not in (None, "multilabel", "ranking"):
+        raise ValueError(f"task must be 'multilabel', 'ranking' or None; got {task!r}.")
     return tuple(name for name, made in SETS.items() if task in (None, made.task))
 
 

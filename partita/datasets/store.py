@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pooch
 import requests
@@ -157,7 +157,7 @@ def _downloaded(file: File, folder: Folder) -> Path:
     )
     try:
         with _quiet(), _Bar(_place(cache(), name).name) as bar:
-            getter = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16, timeout=SECONDS)
+            getter: Any = pooch.HTTPDownloader(bar, chunk_size=2**16, timeout=SECONDS)
             path = Path(keeper.fetch(name, downloader=getter))
         unpacked(path.read_bytes(), path.name)
     except (OSError, ValueError) as error:
@@ -202,7 +202,7 @@ class _Bar:
         self.bar = Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
         self.task = self.bar.add_task(title, total=None)
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self.bar.start()
         return self
 

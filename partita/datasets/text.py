@@ -5,15 +5,18 @@ import gzip
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
-__all__ = ["PACKED", "DataError", "Fields", "decoded", "dense", "is_numbers", "shown", "sparse", "unpacked"]
+__all__ = ["PACKED", "DataError", "Fields", "Matrix", "decoded", "dense", "is_numbers", "shown", "sparse", "unpacked"]
 
 PACKED = {".gz": gzip.decompress, ".bz2": bz2.decompress}
 LONGEST = 40
+
+# An array or scipy's csr: one cannot index or stack their union for a type checker.
+Matrix = Any
 
 
 class DataError(ValueError):
@@ -81,9 +84,7 @@ def dense(fields: Fields, columns: Sequence[int], *, missing: bool = False) -> n
     return values
 
 
-def sparse(
-    fields: Fields, cells: Callable[[list[str]], list[str]], form: str, columns: range
-) -> scipy.sparse.csr_matrix:
+def sparse(fields: Fields, cells: Callable[[list[str]], list[str]], form: str, columns: range) -> Matrix:
     """Rows of cells as csr, of the form "index:number", "index number" or "label" (a label counts 1).
 
     The columns are numbered as the range says; what is not named is 0.
