@@ -1,6 +1,6 @@
 """What a report of results holds, as plain data: tables of printed and of new figures, curves, claims with verdicts."""
 
-import statistics
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,9 +32,10 @@ class Cell:
     @property
     def spread(self) -> float | None:
         """Standard deviation over the seeds, with n - 1 in the denominator; 0 for one seed."""
-        if not self.values:
+        if self.ours is None:
             return None
-        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+        squares = sum((value - self.ours) ** 2 for value in self.values)
+        return math.sqrt(squares / max(1, len(self.values) - 1))
 
     @property
     def difference(self) -> float | None:

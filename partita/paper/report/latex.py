@@ -17,11 +17,17 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \setlength{\parindent}{0pt}
 \setcounter{LTchunksize}{1000}
 \begin{document}"""
-GREEK = {
-    letter: rf"\ensuremath{{\{unicodedata.name(letter).split()[-1].lower()}}}" for letter in "αβγδεηθμνρστφχψω"
-} | {"λ": r"\ensuremath{\lambda}", "Φ": r"\ensuremath{\Phi}", "Ω": r"\ensuremath{\Omega}"}
+LETTERS = "αβγδεηθλμνρστφχψωΦΩ"
+NAMES = r"alpha beta gamma delta epsilon eta theta lambda mu nu rho sigma tau phi chi psi omega Phi Omega"
+SIGNS = "±×≈≤≥→∞▲▼✓✗"
+COMMANDS = r"pm times approx leq geq to infty blacktriangle blacktriangledown checkmark times"
+MATHEMATICS = zip(LETTERS + SIGNS, f"{NAMES} {COMMANDS}".split(), strict=True)
 # A bracket or star at the beginning of a row would be an argument of the line break before it.
-SPECIAL = GREEK | {
+SPECIAL = {
+    **{letter: f"\\{letter}" for letter in "{}$&#_%"},
+    **{letter: f"{{{letter}}}" for letter in "[]*"},
+    **{letter: rf"\ensuremath{{\{name}}}" for letter, name in MATHEMATICS},
+    "−": r"\ensuremath{-}",
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -30,28 +36,12 @@ SPECIAL = GREEK | {
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
     "`": r"\textasciigrave{}",
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    "−": r"\ensuremath{-}",
+    "…": r"\ldots{}",
     "–": "--",
     "—": "---",
     "’": "'",
     "“": "``",
     "”": "''",
-    "…": r"\ldots{}",
-    "±": r"\ensuremath{\pm}",
-    "×": r"\ensuremath{\times}",
-    "≈": r"\ensuremath{\approx}",
-    "≤": r"\ensuremath{\leq}",
-    "≥": r"\ensuremath{\geq}",
-    "→": r"\ensuremath{\to}",
-    "∞": r"\ensuremath{\infty}",
-    "▲": r"\ensuremath{\blacktriangle}",
-    "▼": r"\ensuremath{\blacktriangledown}",
-    "✓": r"\ensuremath{\checkmark}",
-    "✗": r"\ensuremath{\times}",
-    **{letter: f"\\{letter}" for letter in "{}$&#_%"},
 }
 
 

@@ -8,7 +8,7 @@ from string import Template
 
 from ..document import Cell, Claim, Figure, Report, Row, Table
 from . import svg
-from .words import COUNTED, KEY, clean, footnotes, heading, number, ours, signed, slugs, spread, summary, verdict
+from .words import COUNTED, KEY, clean, footnotes, heading, met, number, ours, signed, slugs, spread, summary, verdict
 
 __all__ = ["document"]
 
@@ -69,7 +69,7 @@ def _overview(tables: list[tuple[Table, str]]) -> str:
             if tally[kind]
         )
         bar = f'<span class="bar" aria-hidden="true">{shares}</span>' if tally else ""
-        lines.append(f'<li><a href="#{name}">{_text(table.title)}</a>{bar}<span>{_text(summary(table))}</span></li>')
+        lines.append(f'<li><a href="#{name}">{_text(table.title)}</a>{bar}<span>{_text(met(table))}</span></li>')
     return f'<ul class="overview">{"".join(lines)}</ul>' if lines else ""
 
 
@@ -124,10 +124,11 @@ def _table(table: Table, name: str) -> str:
     notes = [f"<li><sup>{place}</sup> {_text(note)}</li>" for note, place in numbers.items()]
     notes += [f"<li>{_text(note)}</li>" for note in table.notes]
     wide = len(table.heads) + len(table.columns) > MOST_COLUMNS
+    begin = f'<table class="results" data-show="ours" style="--columns:{len(table.columns)}">'
     return f"""
 <article id="{name}"><h3>{_text(heading(table))}</h3>
 <p class="caption">{_text(table.caption)} {_text(summary(table))}</p>
-<div class="scroll{" wide" * wide}"><table class="results" data-show="ours"><thead><tr>{heads}</tr></thead>
+<div class="scroll{" wide" * wide}">{begin}<thead><tr>{heads}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
 </tbody></table></div>

@@ -13,6 +13,8 @@ from .words import clean
 
 __all__ = ["alone", "panel"]
 
+Place = int | float
+
 WIDTH, HEIGHT = 420, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 48
 LEGEND_LINE, LETTER = 20, 6.6
@@ -38,8 +40,8 @@ class Axis:
     low: float
     high: float
     log: bool
-    start: float
-    end: float
+    start: Place
+    end: Place
 
     def place(self, value: float) -> float:
         share = ((math.log10(value) if self.log else value) - self.low) / (self.high - self.low)
@@ -101,7 +103,7 @@ def _drawable(series: Series, panel: Panel) -> list[tuple[float, float] | None]:
     return [(x, y) if fits(x, panel.log_x) and fits(y, panel.log_y) else None for x, y in pairs]
 
 
-def _axis(values: list[float], log: bool, start: float, end: float) -> Axis:
+def _axis(values: list[float], log: bool, start: Place, end: Place) -> Axis:
     """All values, with a margin."""
     ends = [math.log10(value) if log else value for value in (min(values), max(values))]
     margin = 0.04 * (ends[1] - ends[0]) or 0.05 * abs(ends[0]) or 0.5
@@ -179,7 +181,7 @@ def _marked(series: Series) -> bool:
     return series.kind == "points" or (len(series.x) <= MOST_MARKED and len(series.x) != 2)
 
 
-def _mark(index: int, x: float, y: float) -> str:
+def _mark(index: int, x: Place, y: Place) -> str:
     return f"M{x} {y}{MARKERS[index % len(MARKERS)]}"
 
 
@@ -192,7 +194,7 @@ def _strokes(index: int, line: str, marks: str) -> str:
     return f'<g class="c{index % len(COLORS)}" stroke="{color}">{"".join(parts)}</g>'
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start", most: int = 60, extra: str = "") -> str:
+def _text(x: Place, y: Place, text: str, kind: str, anchor: str = "start", most: int = 60, extra: str = "") -> str:
     color = "#222222" if kind == "title" else "#555555"
     place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{color}"'
     return f'<text class="{kind}" {place} {extra}>{escape(_short(text, most))}</text>'

@@ -6,15 +6,18 @@ from collections.abc import Iterable
 from ..document import DECIMALS, NEAR, Cell, Claim, Report, Table
 
 __all__ = [
+    "COUNTED",
     "KEY",
-    "SIGNS",
     "clean",
     "footnotes",
     "heading",
+    "met",
     "number",
+    "ours",
     "panel_names",
     "signed",
     "slugs",
+    "spread",
     "summary",
     "verdict",
 ]
@@ -24,6 +27,7 @@ KEY = (
     f"▲ more than {NEAR:g} points above the paper's figure, ≈ within {NEAR:g} points, ▼ more than {NEAR:g} below; "
     "± is the standard deviation over the seeds."
 )
+COUNTED = {"above": "above", "near": "near", "below": "below", "none": "not run"}
 VERDICTS = {True: ("✓", "holds"), False: ("✗", "does not hold"), None: ("?", "not judged")}
 # XML allows none of these, escaped or not.
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -67,18 +71,20 @@ def heading(table: Table) -> str:
     return f"{table.title} ({table.unit})" if table.unit else table.title
 
 
+def met(table: Table) -> str:
+    """How many printed figures are reached."""
+    tally, share = table.tally(), table.agreeing()
+    if share is None:
+        return "The paper prints no figures to compare with"
+    reached = f"{tally['above'] + tally['near']} of {tally.total()} figures ({100 * share:.0f} %)"
+    return f"{reached} within {NEAR:g} points of the paper's or above"
+
+
 def summary(table: Table) -> str:
-    """How many printed figures are met."""
+    """The same as a sentence, and how the others fare."""
     tally = table.tally()
-    if not tally:
-        return "The paper prints no figures to compare with."
-    met, share = tally["above"] + tally["near"], table.agreeing() or 0.0
-    told = f"{met} of {tally.total()} figures ({100 * share:.0f} %) are within {NEAR:g} points of the paper's or above"
     counts = ", ".join(f"{tally[kind]} {said}" for kind, said in COUNTED.items() if tally[kind])
-    return f"{told}: {counts}."
-
-
-COUNTED = {"above": "above", "near": "near", "below": "below", "none": "not run"}
+    return f"{met(table)}: {counts}." if counts else f"{met(table)}."
 
 
 def footnotes(table: Table) -> dict[str, int]:
