@@ -4,14 +4,14 @@ A forest gives a probability for each label, but no word on how labels go togeth
 q(y|x), and an energy learned on top turns its probabilities into joint ones: p(y|x) = q(y|x) exp(g(x, y) - tau(x)).
 The forest is fitted out of fold inside `fit`, so that the energy never sees probabilities of rows the trees have seen.
 
-    PARTITA_DATA=<folder> python examples/forest.py [--quick] [--out folder]
+    python examples/forest.py [--quick] [--out folder]
 
-takes a minute or two on one core, prints what it finds and draws forest.png. The folder of data has the Mulan files
-multilabel/scene/scene-train.arff and scene-test.arff. `--quick` trains too briefly to be good.
+takes a minute or two on one core, prints what it finds and draws forest.png. The data set scene is downloaded, unless
+PARTITA_DATA is a folder that has it. `--quick` trains too briefly to be good.
 """
 
 import numpy as np
-from common import arff, arguments, figure
+from common import arguments, figure, load
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import KFold, cross_val_predict
 
@@ -23,8 +23,7 @@ LABELS = ["beach", "sunset", "foliage", "field", "mountain", "urban"]
 
 def main() -> None:
     options = arguments(__doc__)
-    X, Y = arff(options.data / "multilabel/scene/scene-train.arff", labels=6)
-    X_test, Y_test = arff(options.data / "multilabel/scene/scene-test.arff", labels=6)
+    X, Y, X_test, Y_test = pt.datasets.split(load("scene"))
 
     forest = ExtraTreesClassifier(20 if options.quick else 300, min_samples_leaf=2, random_state=0)
     model = pt.MultilabelClassifier(

@@ -3,31 +3,28 @@
 You learn to fit a `LabelRanker` on strings such as "fatty tuna>tuna>shrimp", and to ask it how probable every rank of
 every item is, and what follows once the favorite is known. All answers are exact sums over the 10! rankings.
 
-    PARTITA_DATA=<folder> python examples/sushi.py [--quick] [--out folder]
+    python examples/sushi.py [--quick] [--out folder]
 
 takes a minute or two on one core, because it trains 2 members for 300 steps at one penalty; the defaults take about
-ten times as long. It prints what it finds and draws sushi.png. The folder of data has Kamishima's sushi set A as
-label_ranking/sushi_one_hot.txt.gz. `--quick` trains too briefly to be good.
+ten times as long. It prints what it finds and draws sushi.png. Kamishima's sushi set A (sushi_one_hot) is downloaded,
+unless PARTITA_DATA is a folder that has it. `--quick` trains too briefly to be good.
 """
 
 import numpy as np
-from common import arguments, figure, read
+from common import arguments, figure, load
 from sklearn.ensemble import ExtraTreesRegressor
-from sklearn.model_selection import train_test_split
 
 import partita as pt
 from partita.metrics import kendall
 
-ITEMS = {"a": "shrimp", "b": "sea eel", "c": "tuna", "d": "squid", "e": "sea urchin", "f": "salmon roe"}
-ITEMS |= {"g": "egg", "h": "fatty tuna", "i": "tuna roll", "j": "cucumber roll"}
+ITEMS = ["shrimp", "sea eel", "tuna", "squid", "sea urchin", "salmon roe", "egg", "fatty tuna", "tuna roll"]
+ITEMS = np.array([*ITEMS, "cucumber roll"], object)
 
 
 def main() -> None:
     options = arguments(__doc__)
-    rows = [line.split(",") for line in read(options.data / "label_ranking/sushi_one_hot.txt")[1:]]
-    X = np.array([row[:-1] for row in rows], float)  # sex, age group, seconds to answer, places lived in
-    Y = np.array([">".join(ITEMS[letter] for letter in row[-1].split(">")) for row in rows])
-    X, X_test, Y, Y_test = train_test_split(X, Y, test_size=0.2, random_state=0)
+    X, ranks, X_test, ranks_test = pt.datasets.split(load("sushi_one_hot"))  # X: sex, age group, places lived in, ...
+    Y, Y_test = (np.array([">".join(ITEMS[order]) for order in np.argsort(y, axis=1)]) for y in (ranks, ranks_test))
     print(f"{len(X)} people to learn from, {len(X_test)} to test on; the first ranks\n  {Y[0]}")
 
     # "birkhoff" has a score for each item and rank: sea urchin is loved or hated, with little between.

@@ -3,14 +3,14 @@
 You learn to fit a `MultilabelClassifier` and to ask it for what a joint probability gives: how probable a whole set of
 labels is, the most probable sets, the labels given that one is known, and the answer that suits your metric.
 
-    PARTITA_DATA=<folder> python examples/yeast.py [--quick] [--out folder]
+    python examples/yeast.py [--quick] [--out folder]
 
-takes a minute or two on one core, prints what it finds and draws yeast.png. The folder of data has the Mulan files
-multilabel/yeast/yeast-train.arff and yeast-test.arff. `--quick` trains too briefly to be good.
+takes a minute or two on one core, prints what it finds and draws yeast.png. The data set yeast is downloaded, unless
+PARTITA_DATA is a folder that has it. `--quick` trains too briefly to be good.
 """
 
 import numpy as np
-from common import arff, arguments, figure
+from common import arguments, figure, load
 
 import partita as pt
 from partita.metrics import micro_f1, subset_accuracy
@@ -18,8 +18,7 @@ from partita.metrics import micro_f1, subset_accuracy
 
 def main() -> None:
     options = arguments(__doc__)
-    X, Y = arff(options.data / "multilabel/yeast/yeast-train.arff", labels=14)
-    X_test, Y_test = arff(options.data / "multilabel/yeast/yeast-test.arff", labels=14)
+    X, Y, X_test, Y_test = pt.datasets.split(load("yeast"))
     print(f"{len(X)} genes to learn from, {len(X_test)} to test on, {X.shape[1]} features, {Y.shape[1]} labels")
 
     # Defaults everywhere; features are standardized inside. "micro_f1" learns a threshold on held-out rows.

@@ -9,8 +9,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.data import data_dir as folder_of_data
-
 MANY_MAPS = 30_000
 
 
@@ -37,6 +35,9 @@ def unchecked(monkeypatch):
 @pytest.fixture(scope="session")
 def data_dir():
     """The folder of real data sets."""
+    # Not at the top: what is imported before the tests begin has no checks of its signatures.
+    from benchmarks.data import data_dir as folder_of_data
+
     folder = folder_of_data()
     if not folder.is_dir():
         pytest.skip(f"real data needed: set PARTITA_DATA to their folder (looked in {folder})")

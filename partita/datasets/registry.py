@@ -130,8 +130,8 @@ _TABLE = (
         (68, 174),
         {"cal500.arff": "cfe6097ba5fd6e8584e54911ab9783dcab34e898446b7c9370c71d477eae56d3"},
         cite=f"Turnbull, Barrington, Torres, Lanckriet, IEEE TASLP 16(2), 2008; {TSOUMAKAS}",
-        note="cal500 has no official split. The paper's 376 / 126 / 101 are more than its 502 rows: test rows are among "
-        "the training rows there, or its table misstates the sizes. Ours are disjoint, 401 / 101 by "
+        note="cal500 has no official split. The paper's 376 / 126 / 101 are more than its 502 rows: its test rows are "
+        "among its training rows, or its table misstates the sizes. Ours are disjoint, 401 / 101 by "
         "train_test_split(test_size=0.2, random_state=0), and not comparable with the paper's.",
         paper=True,
     ),
