@@ -4,13 +4,14 @@ BIN = .venv/bin
 PARTITA_DATA ?= $(abspath ../shared/data)
 export PARTITA_DATA
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow browser lint bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train on bundled data and show the result (about 2 minutes)"
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones: real data, thousands of steps"
+	@echo "make browser    Chromium for the tests of the HTML report (make test does it too)"
 	@echo "make lint       ruff and pyright"
 	@echo "make bench      benchmarks, pinned to one core"
 
@@ -26,12 +27,26 @@ demo: .venv/installed
 # Tests compile far more than they compute: unoptimized, unfused code makes them faster. XLA stops at a flag that it does
 # not know, so the second one is tried first.
 UNFUSED = --xla_cpu_use_fusion_emitters=false
-test: .venv/installed
+test: .venv/installed browser
 	if XLA_FLAGS=$(UNFUSED) $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null; then unfused=$(UNFUSED); fi; \
 	XLA_FLAGS="--xla_backend_optimization_level=0 $$unfused" $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow" --durations=20
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow -rA
+
+# The page of results is tested in a browser. Without one these tests are skipped: nothing here fails.
+APT = apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20
+browser:
+	@if command -v chromium > /dev/null && command -v chromedriver > /dev/null; then \
+	  true; \
+	elif ! command -v apt-get > /dev/null || [ "$$(id -u)" != 0 ]; then \
+	  echo "No Chromium, and no apt-get as root to install it: the browser tests will be skipped."; \
+	else \
+	  echo "Installing Chromium for the browser tests ..."; \
+	  { $(APT) update && DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends \
+	    chromium chromium-driver fonts-dejavu-core; } > /dev/null 2>&1 \
+	    || echo "That failed (no network?): the browser tests will be skipped."; \
+	fi
 
 lint: .venv/installed
 	$(BIN)/ruff check .
