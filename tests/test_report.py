@@ -296,8 +296,7 @@ def test_cells_that_were_not_run_one_seed_and_notes():
     assert line in text
     assert "- <sup>1</sup> odd" in text
     assert text.count("odd") == 1, "a note that two cells share is printed once"
-    assert "1 of 2 figures (50 %)" in text
-    assert "1 near, 1 not run" in text
+    assert "1 of 2 figures within 2 points or above (50%): 1 near, 1 not run." in text
 
 
 @pytest.mark.parametrize(

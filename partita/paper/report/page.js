@@ -30,7 +30,7 @@ const isGroup = (row) => row.classList.contains("group");
 function keyOf(row, column) {
   const cell = row.children[column];
   if (cell.tagName === "TH") return cell.firstChild?.textContent ?? "";
-  const value = parseFloat(cell.dataset[one("input:checked", tools).value]);
+  const value = parseFloat(cell.dataset[root.dataset.show]);
   return Number.isNaN(value) ? null : value;
 }
 
@@ -93,11 +93,8 @@ function choose() {
 }
 
 function show() {
-  const value = one("input:checked", tools).value;
-  tables.forEach((table) => {
-    table.dataset.show = value;
-    sort(table);
-  });
+  root.dataset.show = one("input:checked", tools).value;
+  tables.forEach(sort);
 }
 
 if (tools) {

@@ -12,6 +12,12 @@ from .words import COUNTED, KEY, clean, footnotes, heading, met, number, ours, s
 
 __all__ = ["document"]
 
+# What can be shown first, and what the cells then say.
+SHOWN = {
+    "ours": "Ours ± spread; below it the paper's figure and the difference.",
+    "paper": "The paper's figure; below it ours ± spread and the difference.",
+    "difference": "Ours less the paper's figure; below it ours ± spread and the paper's.",
+}
 # More than these do not fit beside each other.
 MOST_COLUMNS = 10
 
@@ -93,9 +99,10 @@ def _tools(report: Report) -> str:
     chips.append('<button type="button" class="chip" aria-pressed="false" data-shortfalls>▼ shortfalls only</button>')
     shown = "".join(
         f'<label><input type="radio" name="show" value="{one}"{" checked" * (one == "ours")}><span>{one}</span></label>'
-        for one in ("ours", "paper", "difference")
+        for one in SHOWN
     )
-    sample = _numbers(Cell(63.0, (65.8, 66.6)), "")
+    told = "".join(f'<span class="{one}">{_text(said)}</span>' for one, said in SHOWN.items())
+    sample = _numbers(Cell(63.0, (65.8, 66.6)))
     return f"""
 <form class="tools" id="tools" hidden>
 <input type="search" id="filter" placeholder="Filter rows" aria-label="Filter rows" autocomplete="off">
@@ -103,8 +110,7 @@ def _tools(report: Report) -> str:
 <div class="chips">{"".join(chips)}</div>
 <output id="count"></output>
 </form>
-<p class="key"><span class="cell above" aria-hidden="true">{sample}</span> <span>Ours ± spread; below it the paper’s
-figure and the difference. {_text(KEY)}</span></p>"""
+<div class="key"><div class="cell above" aria-hidden="true">{sample}</div><p>{told} {_text(KEY)}</p></div>"""
 
 
 def _table(table: Table, name: str) -> str:
@@ -124,10 +130,11 @@ def _table(table: Table, name: str) -> str:
     notes = [f"<li><sup>{place}</sup> {_text(note)}</li>" for note, place in numbers.items()]
     notes += [f"<li>{_text(note)}</li>" for note in table.notes]
     wide = len(table.heads) + len(table.columns) > MOST_COLUMNS
-    begin = f'<table class="results" data-show="ours" style="--columns:{len(table.columns)}">'
+    begin = f'<table class="results" style="--columns:{len(table.columns)}">'
     return f"""
 <article id="{name}"><h3>{_text(heading(table))}</h3>
-<p class="caption">{_text(table.caption)} {_text(summary(table))}</p>
+<p class="caption">{_text(table.caption)}</p>
+<p class="summary">{_text(summary(table))}</p>
 <div class="scroll{" wide" * wide}">{begin}<thead><tr>{heads}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
@@ -151,18 +158,18 @@ def _cell(column: str, cell: Cell, numbers: dict[str, int]) -> str:
     data = "".join(f' data-{name}="{value!r}"' for name, value in known.items() if value is not None)
     seeds = f' title="Seeds: {", ".join(map(number, cell.values))}"' if len(cell.values) > 1 else ""
     note = f"<sup>{numbers[cell.note]}</sup>" if cell.note else ""
-    return f'<td class="cell {cell.agreement}" data-label="{_text(column)}"{data}{seeds}>{_numbers(cell, note)}</td>'
+    return f'<td class="cell {cell.agreement}" data-label="{_text(column)}"{data}{seeds}>{_numbers(cell)}{note}</td>'
 
 
-def _numbers(cell: Cell, note: str) -> str:
+def _numbers(cell: Cell) -> str:
     """Three figures, each with its name for those who hear the page."""
-    parts = {"ours": f"{ours(cell)}<small>{spread(cell).replace(' ', '')}</small>{note}"}
+    parts = {"ours": f"{ours(cell)}<small>{spread(cell).replace(' ', '')}</small>"}
     if cell.printed is not None:
         parts["paper"] = number(cell.printed)
     if cell.difference is not None:
         parts["difference"] = signed(cell)
     named = (f'<span class="{name}"><span class="aside">{name} </span>{text}</span>' for name, text in parts.items())
-    return " ".join(named)
+    return f'<div class="figures">{" ".join(named)}</div>'
 
 
 def _notes(notes: tuple[str, ...]) -> str:

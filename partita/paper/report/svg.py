@@ -123,7 +123,7 @@ def _steps(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _power(power: int) -> str:
-    return f"{10.0**power:g}" if abs(power) < 3 else "10" + str(power).translate(SUPERSCRIPTS)
+    return f"{10.0**power:g}" if abs(power) <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
 
 
 def _grid(x: Axis, y: Axis) -> list[str]:

@@ -76,8 +76,8 @@ def met(table: Table) -> str:
     tally, share = table.tally(), table.agreeing()
     if share is None:
         return "The paper prints no figures to compare with"
-    reached = f"{tally['above'] + tally['near']} of {tally.total()} figures ({100 * share:.0f} %)"
-    return f"{reached} within {NEAR:g} points of the paper's or above"
+    reached = tally["above"] + tally["near"]
+    return f"{reached} of {tally.total()} figures within {NEAR:g} points or above ({100 * share:.0f}%)"
 
 
 def summary(table: Table) -> str:
