@@ -7,14 +7,12 @@ import shutil
 
 import pytest
 import results
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from test_report import hostile
 
 from partita.paper.report import page
-
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'partita[dev]'")
-
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

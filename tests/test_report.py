@@ -346,6 +346,14 @@ def test_names_are_safe_and_differ():
     assert words.slugs(["Table 1", "table-1", "ö", ""]) == ["table-1", "table-1-2", "unnamed", "unnamed-2"]
 
 
+def test_no_two_parts_of_a_page_have_the_same_name(made):
+    renamed = [dataclasses.replace(made.tables[0], name=name) for name in ("tools", "filter", "table", "TABLE", "tip")]
+    found = Elements(page.document(dataclasses.replace(made, tables=tuple(renamed))))
+    names = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
+    assert len(set(names)) == len(names)
+    assert set(names) >= set(page.TAKEN)
+
+
 def test_the_report_needs_no_jax():
     code = (
         "import sys, partita.paper.report, partita.paper.document; print('jax' in sys.modules, 'numpy' in sys.modules)"

@@ -18,16 +18,16 @@ SHOWN = {
     "paper": "The paper's figure; below it ours ± spread and the difference.",
     "difference": "Ours less the paper's figure; below it ours ± spread and the paper's.",
 }
+# Names that parts of every page have.
+TAKEN = ("claims", "tables", "figures", "notes", "theme", "tools", "filter", "count", "tip", "heard")
 # More than these do not fit beside each other.
 MOST_COLUMNS = 10
 
 
 def document(report: Report) -> str:
-    parts = files(__package__)
+    parts = files(__name__.rpartition(".")[0])
     style, script = ((parts / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    names = slugs(["claims", "tables", "figures", "notes", *(one.name for one in (*report.tables, *report.figures))])[
-        4:
-    ]
+    names = slugs([*TAKEN, *(one.name for one in (*report.tables, *report.figures))])[len(TAKEN) :]
     tables = list(zip(report.tables, names, strict=False))
     figures = list(zip(report.figures, names[len(tables) :], strict=True))
     about = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in report.about.items())

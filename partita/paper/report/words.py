@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from ..document import DECIMALS, NEAR, Cell, Claim, Report, Table
+from ..document import DECIMALS, NEAR, Agreement, Cell, Claim, Report, Table
 
 __all__ = [
     "COUNTED",
@@ -27,7 +27,7 @@ KEY = (
     f"▲ more than {NEAR:g} points above the paper's figure, ≈ within {NEAR:g} points, ▼ more than {NEAR:g} below; "
     "± is the standard deviation over the seeds."
 )
-COUNTED = {"above": "above", "near": "near", "below": "below", "none": "not run"}
+COUNTED: dict[Agreement, str] = {"above": "above", "near": "near", "below": "below", "none": "not run"}
 VERDICTS = {True: ("✓", "holds"), False: ("✗", "does not hold"), None: ("?", "not judged")}
 # XML allows none of these, escaped or not.
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
