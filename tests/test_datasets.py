@@ -223,7 +223,7 @@ def test_files_of_features_only(tmp_path):
         found = read(path, task=task, labels=0)
         assert found.x.tolist() == [[1, 2], [3, 4]]
         assert found.y.shape == (2, 0)
-    lines = read(write(tmp_path, "a.svm", "1:2 3:4\n2:1\n"), task="multilabel", labels=0, features=4)
+    lines = read(write(tmp_path, "a.svm", "1:2 3:4\n9,x 2:1\n"), task="multilabel", labels=0, features=4)
     assert (lines.x.shape, lines.y.shape) == ((2, 4), (2, 0))
     sparse = read(write(tmp_path, "a.arff", SPARSE_ARFF), task="ranking", labels=0)
     assert (sparse.x.shape, sparse.y.shape) == ((4, 4), (4, 0))
@@ -326,7 +326,17 @@ BAD = {
     "not finite": ("a.csv", "a,b\nnan,0\n", SETS, "line 2: expected a number in the column 'a', got 'nan'."),
     "label 2": ("a.csv", "a,b\n1,0\n1,2\n", SETS, "a.csv, line 3: expected 0 or 1 in the label 'b', got 2."),
     "label text": ("a.csv", "a,b\n1,yes\n", SETS, "a.csv, line 2: expected a number in the column 'b', got 'yes'."),
-    "too many labels": ("a.csv", "a,b\n1,0\n", {**SETS, "labels": 2}, "expected labels from 0 to 1, got 2."),
+    "too many labels": ("a.csv", "a,b\n1,0\n", {**SETS, "labels": 2}, "a.csv has 2 columns, features and labels to"),
+    "less than none": ("a.csv", "a,b\n1,0\n", {**SETS, "labels": -1}, "a.csv has 2 columns, features and labels to"),
+    "no features left": (
+        "a.csv",
+        "a,b\n1,0\n",
+        {**SETS, "labels": ["b", "a"]},
+        "a.csv: expected some features, got 0.",
+    ),
+    "other features": ("a.csv", "a,b\n1,0\n", {**SETS, "features": 3}, "a.csv: expected 3 features, got 1."),
+    "nothing but a ranking": ("a.csv", "r\na>b\n", RANKED, "a.csv: expected some features, got 0."),
+    "semicolons": ("a.csv", "a;b\n1;0\n", SETS, "a.csv, line 1: expected columns separated by commas, got ';'."),
     "unknown label": ("a.csv", "a,b\n1,0\n", {**SETS, "labels": ["c"]}, "a.csv: expected one column 'c', got 0;"),
     "label twice": ("a.csv", "a,b,b\n1,0,0\n", {**SETS, "labels": ["b"]}, "a.csv: expected one column 'b', got 2;"),
     "latin-1": ("a.csv", b"a,b\n1,0\n\xe9,1\n", SETS, "a.csv, line 3: expected text in UTF-8, got the byte 0xe9"),
@@ -429,6 +439,9 @@ def test_what_is_asked_is_checked(unchecked, tmp_path):
         read(path, task="ranking", labels=2)
     with pytest.raises(ValueError, match="labels must be their number; got 'b'"):
         read(write(tmp_path, "a.svm", "0 1:1\n"), task="multilabel", labels="b")
+    for wrong in ({"labels": -1}, {"features": 0}):
+        with pytest.raises(ValueError, match=r"(labels|features) must be a number of columns; got (-1|0)\."):
+            read(tmp_path / "a.svm", task="multilabel", **wrong)
     with pytest.raises(FileNotFoundError, match=r"absent\.csv"):
         read(tmp_path / "absent.csv", task="ranking")
 

@@ -30,6 +30,8 @@ def read_csv(content: bytes, name: str) -> Fields:
     if not found:
         raise DataError(f"{name} is empty.")
     line, columns = found[0][0], tuple(column.strip() for column in found[0][1])
+    if len(columns) == 1 and (other := re.search("[;\t|]", columns[0])):
+        raise DataError(f"{name}, line {line}: expected columns separated by commas, got {shown(other[0])}.")
     if is_numbers(columns) and columns != tuple(map(str, range(len(columns)))):
         raise DataError(f"{name}, line {line}: expected the names of the columns, got numbers; add a line of names.")
     return _rectangular(name, columns, found[1:])
@@ -77,7 +79,7 @@ def read_libsvm(
     """x and y of lines "label,label index:number index:number"; labels count from 0, indices from 1.
 
     A line without labels begins with a blank or its first index. Without `features` and `labels` there are as many as
-    the largest numbers say.
+    the largest numbers say; with labels=0 they are not read.
     """
     rows, places = [], []
     for number, line in enumerate(_lines(decoded(content, name)), 1):
@@ -90,7 +92,8 @@ def read_libsvm(
         raise DataError(f"{name} has no rows.")
     fields = Fields(name, ("labels", "features"), rows, places)
     x = sparse(fields, lambda row: row[1].split(), "index:number", range(1, 1 + (features or MOST_FEATURES)))
-    y = sparse(fields, _comma_separated, "label", range(MOST_LABELS if labels is None else labels))
+    heads = _comma_separated if labels != 0 else lambda _: []
+    y = sparse(fields, heads, "label", range(MOST_LABELS if labels is None else labels))
     return _narrowed(x, features, f"{name} names no feature"), _narrowed(y, labels, f"{name} names no label")
 
 

@@ -63,9 +63,11 @@ def read(
     | task | labels |
     |---|---|
     | multilabel | how many of the last columns are labels, or the names of the label columns |
-    | multilabel, LIBSVM | how many labels there are; None: as the largest says. `features` likewise |
+    | multilabel, LIBSVM | how many labels there are; None: as many as the largest says |
     | ranking | the column of orderings such as "b>a>c", best first; None: the last one |
-    | both | 0: the file has features only, and y no columns |
+    | both | 0: only features are read, and y has no columns |
+
+    `features` is how many there must be; a LIBSVM file may name fewer, or more if it is not given.
     """
     path = Path(path)
     return parsed(unpacked(path.read_bytes(), path.name), path.name, task=task, labels=labels, features=features)
@@ -94,6 +96,8 @@ def parsed(
     columns = table.fields.columns if isinstance(table, Sparse) else table.columns
     outputs = (_label_columns if task == "multilabel" else _ranking_column)(columns, labels, name)
     inputs = sorted({*range(len(columns))} - {*outputs})
+    if not inputs or features not in (None, len(inputs)):
+        raise DataError(f"{name}: expected {features or 'some'} features, got {len(inputs)}.")
     classes = tuple(columns[j] for j in outputs)
     if isinstance(table, Sparse):
         x, y = _sparse_sets(table, inputs, outputs, task)
@@ -116,6 +120,9 @@ def _from_libsvm(content: bytes, name: str, task: Task, labels: object, features
         raise DataError(f"{name}: LIBSVM files hold label sets, and no rankings.")
     if not (labels is None or isinstance(labels, int)):
         raise ValueError(f"The labels of LIBSVM files have no names: labels must be their number; got {labels!r}.")
+    for asked, number in {"labels": labels, "features": features}.items():
+        if number is not None and number < (asked == "features"):
+            raise ValueError(f"{asked} must be a number of columns; got {number}.")
     x, y = read_libsvm(content, name, features=features, labels=labels)
     return Dataset(name, task, x, y.astype(np.int8), (), tuple(map(str, range(y.shape[1]))))
 
@@ -125,8 +132,7 @@ def _label_columns(columns: tuple[str, ...], labels: int | str | Sequence[str] |
         raise ValueError("labels must say which columns are labels: how many of the last ones, or their names.")
     if isinstance(labels, int):
         if not 0 <= labels < len(columns):
-            said = f"{name} has {len(columns)} columns, and at least one is a feature"
-            raise DataError(f"{said}: expected labels from 0 to {len(columns) - 1}, got {labels}.")
+            raise DataError(f"{name} has {len(columns)} columns, features and labels together; got labels={labels}.")
         return list(range(len(columns) - labels, len(columns)))
     return [_located(column, columns, name) for column in ([labels] if isinstance(labels, str) else labels)]
 
