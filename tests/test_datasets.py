@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita import datasets
-from partita.datasets import DataError, read
+from partita.datasets import DataError, read, text
 from partita.datasets.reading import parsed
 from partita.preprocessing import LabelSets, Rankings
 
@@ -346,6 +346,8 @@ BAD = {
     "no gzip": ("a.csv.gz", "a,b\n1,0\n", SETS, "a.csv.gz is no whole .gz file"),
     "half a gzip": ("a.csv.gz", gzip.compress(b"a,b\n1,0\n")[:-9], SETS, "a.csv.gz is no whole .gz file"),
     "broken gzip": ("a.csv.gz", gzip.compress(b"a,b\n")[:10] + b"\xff" * 30, SETS, "a.csv.gz is no whole .gz file"),
+    "empty gzip": ("a.csv.gz", b"", SETS, "a.csv.gz is empty."),
+    "gzip of nothing": ("a.csv.gz", gzip.compress(b""), SETS, "a.csv.gz is empty."),
     "half a bzip2": ("a.svm.bz2", bz2.compress(b"0 1:1\n")[:-4], SETS, "a.svm.bz2 is no whole .bz2 file"),
     "no parquet": ("a.parquet", "a,b\n", SETS, "a.parquet is no whole parquet file"),
     "hollow parquet": ("a.parquet", b"PAR1" + b"\1" * 40 + b"PAR1", SETS, "a.parquet cannot be read as a parquet file"),
@@ -422,6 +424,13 @@ def test_garbage_gets_one_sentence(name, content, asked, said, tmp_path):
     with pytest.raises(DataError, match=re.escape(said).replace(r"\.\*", ".*")) as caught:
         read(write(tmp_path, name, content), **asked)
     check_sentence(caught.value, name)
+
+
+def test_an_archive_that_unpacks_without_end_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "LARGEST", 1000)
+    for pack, name in ((gzip.compress, "a.csv.gz"), (bz2.compress, "a.csv.bz2")):
+        with pytest.raises(DataError, match=f"{name} holds more than 1000 bytes"):
+            read(write(tmp_path, name, pack(b"1" * 1001)), task="ranking")
 
 
 def test_a_letter_that_a_known_set_does_not_have():

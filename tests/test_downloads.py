@@ -425,10 +425,11 @@ def test_a_file_of_mediamill_put_by_hand_is_not_checked_yet(mediamill, tmp_path)
     ("answer", "reason"),
     [
         (serves(half, bz2.compress(LINES["train"])), "the connection broke off"),
+        (serves(whole, b""), "train-exp1.svm.bz2 is empty"),
         (serves(whole, b"<html>Please sign in</html>"), "train-exp1.svm.bz2 is no whole .bz2 file"),
         (serves(whole, bz2.compress(LINES["train"])[:-3]), "train-exp1.svm.bz2 is no whole .bz2 file"),
     ],
-    ids=["cut off", "a page", "cut off before it was sent"],
+    ids=["cut off", "nothing", "a page", "cut off before it was sent"],
 )
 def test_without_a_checksum_half_a_file_is_not_kept_either(answer, reason, mediamill, cache):
     mediamill.answers["/train-exp1.svm.bz2"] = [answer]

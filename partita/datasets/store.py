@@ -51,7 +51,7 @@ class State(NamedTuple):
 
 def cache() -> Path:
     """Where downloads are kept: PARTITA_CACHE, or the user's folder of caches."""
-    return Path(os.environ.get("PARTITA_CACHE") or pooch.os_cache("partita"))
+    return Path(os.environ.get("PARTITA_CACHE") or pooch.os_cache("partita")).expanduser()
 
 
 def fetch(name: str, *, folder: Folder = None) -> tuple[Path, ...]:
@@ -80,7 +80,7 @@ def content(file: File, folder: Folder = None, download: bool = True) -> tuple[P
 
 def _folders(folder: Folder) -> list[Path]:
     own = folder or os.environ.get("PARTITA_DATA")
-    return [*([Path(own)] if own else []), cache()]
+    return [*([Path(own).expanduser()] if own else []), cache()]
 
 
 def _is_ours(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,9 @@ import scipy.sparse
 
 __all__ = ["PACKED", "DataError", "Fields", "Matrix", "decoded", "dense", "is_numbers", "shown", "sparse", "unpacked"]
 
-PACKED = {".gz": gzip.decompress, ".bz2": bz2.decompress}
+PACKED = {".gz": gzip.open, ".bz2": bz2.open}
+# A few kilobytes can unpack to more than any memory holds.
+LARGEST = 2**32
 LONGEST = 40
 
 # An array or scipy's csr: one cannot index or stack their union for a type checker.
@@ -37,13 +40,18 @@ class Fields(NamedTuple):
 
 def unpacked(content: bytes, name: str) -> bytes:
     """The content of a file, unpacked if its name ends in .gz or .bz2."""
-    for suffix, unpack in PACKED.items():
-        if name.lower().endswith(suffix):
-            try:
-                return unpack(content)
-            except (OSError, EOFError, ValueError, zlib.error) as error:
-                raise DataError(f"{name} is no whole {suffix} file: damaged, cut off, or of another kind.") from error
-    return content
+    suffix = next((suffix for suffix in PACKED if name.lower().endswith(suffix)), None)
+    if suffix is None:
+        return content
+    try:
+        made = PACKED[suffix](io.BytesIO(content)).read(LARGEST + 1) if content else None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{name} is no whole {suffix} file: damaged, cut off, or of another kind.") from error
+    if not made:
+        raise DataError(f"{name} is empty.")
+    if len(made) > LARGEST:
+        raise DataError(f"{name} holds more than {LARGEST} bytes; unpack it first if they are meant.")
+    return made
 
 
 def decoded(content: bytes, name: str) -> str:
@@ -89,15 +97,9 @@ def sparse(fields: Fields, cells: Callable[[list[str]], list[str]], form: str, c
 
     The columns are numbered as the range says; what is not named is 0.
     """
-    between = {"index:number": ":", "index number": None, "label": ","}[form]
-    width = 1 if form == "label" else 2
     ends = np.cumsum([0] + [len(cells(row)) for row in fields.rows])
-    each = ((i, cell) for i, row in enumerate(fields.rows) for cell in cells(row))
-    found = _parsed((cell for row in fields.rows for cell in cells(row)), between, (int(ends[-1]), width))
-    if found is None:
-        i, cell = next((i, cell) for i, cell in each if _parsed([cell], between, (1, width)) is None)
-        raise fields.error(i, f"expected {form}, got {shown(cell)}.")
-    rows, index = np.repeat(np.arange(len(fields.rows)), np.diff(ends)), found[:, 0]
+    rows = np.repeat(np.arange(len(fields.rows)), np.diff(ends))
+    index, values = _cells(fields, cells, form, len(rows))
     wrong = (index < columns.start) | (index >= columns.stop) | (index != np.floor(index))
     if wrong.any():
         at = int(np.argmax(wrong))
@@ -105,15 +107,27 @@ def sparse(fields: Fields, cells: Callable[[list[str]], list[str]], form: str, c
         said = f"expected {noun} from {columns.start} to {columns.stop - 1}, got {index[at]:.15g}."
         raise fields.error(int(rows[at]), said)
     order = np.lexsort((index, rows))
-    rows, index = rows[order], index[order].astype(np.int64) - columns.start
+    index, values = index[order].astype(np.int64), values[order]
     twice = (np.diff(rows) == 0) & (np.diff(index) == 0)
     if twice.any():
         at = int(np.argmax(twice))
-        raise fields.error(int(rows[at]), f"{index[at] + columns.start} is named twice.")
-    values = np.ones(len(index)) if form == "label" else found[order, 1]
-    made = scipy.sparse.csr_matrix((values, index, ends), (len(fields.rows), len(columns)))
+        raise fields.error(int(rows[at]), f"{index[at]} is named twice.")
+    made = scipy.sparse.csr_matrix((values, index - columns.start, ends), (len(fields.rows), len(columns)))
     made.eliminate_zeros()
     return made
+
+
+def _cells(
+    fields: Fields, cells: Callable[[list[str]], list[str]], form: str, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Index and value of all cells, row after row."""
+    between, width = {"index:number": (":", 2), "index number": (None, 2), "label": (",", 1)}[form]
+    found = _parsed((cell for row in fields.rows for cell in cells(row)), between, (size, width))
+    if found is None:
+        each = ((i, cell) for i, row in enumerate(fields.rows) for cell in cells(row))
+        i, cell = next((i, cell) for i, cell in each if _parsed([cell], between, (1, width)) is None)
+        raise fields.error(i, f"expected {form}, got {shown(cell)}.")
+    return found[:, 0], found[:, 1] if width == 2 else np.ones(size)
 
 
 def _parsed(
