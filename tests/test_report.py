@@ -323,6 +323,21 @@ def test_odd_values_have_a_picture(x, y, logs, drawn):
     assert "inf" not in text
 
 
+def test_a_long_line_keeps_its_ends_peaks_and_gaps():
+    rng = random.Random(0)
+    y = [rng.gauss(0, 1) for _ in range(2500)] + [0.5] * 2500
+    y[1234], y[4321], y[2500] = 50.0, -50.0, math.nan
+    steps = tuple(map(float, range(5000)))
+    text = svg.alone(Panel("p", "x", "y", (Series("s", steps, tuple(y)),)))
+    (group,) = (found for found in xml.fromstring(text).iter() if found.get("class") == "series")
+    points = [tuple(map(float, point[2:])) for point in json.loads(group.get("data-points"))]
+    assert 300 < len(points) <= 610
+    assert {(0.0, float(f"{y[0]:.4g}")), (1234.0, 50.0), (4321.0, -50.0), (4999.0, float(f"{y[-1]:.4g}"))} <= set(
+        points
+    )
+    assert group.find(".//{*}path").get("d").count("M") == 2
+
+
 def test_a_line_is_broken_where_a_value_is_missing():
     text = svg.panel(Panel("p", "x", "y", (Series("s", (1.0, 2.0, 3.0, 4.0), (1.0, 2.0, math.nan, 1.0)),)))
     line = re.findall(r'class="line" d="([^"]*)"', text.partition('class="series"')[2])[0]

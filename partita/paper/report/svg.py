@@ -14,11 +14,14 @@ from .words import clean
 __all__ = ["alone", "panel"]
 
 Place = int | float
+Point = tuple[float, float]
 
 WIDTH, HEIGHT = 420, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 48
 LEGEND_LINE, LETTER = 20, 6.6
 MOST_MARKED = 30
+# More than a plot has places for: two per pixel.
+MOST_DRAWN = 600
 # Okabe and Ito's palette; each has a marker and a dash too, so that no series is told by color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = (
@@ -93,14 +96,26 @@ def alone(drawn: Panel) -> str:
     return panel(drawn).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
-def _drawable(series: Series, panel: Panel) -> list[tuple[float, float] | None]:
+def _drawable(series: Series, panel: Panel) -> list[Point | None]:
     """The points, None for one that has no place on the axes."""
 
     def fits(value: float, log: bool) -> bool:
         return math.isfinite(value) and (value > 0 or not log)
 
     pairs = zip(series.x, series.y, strict=True)
-    return [(x, y) if fits(x, panel.log_x) and fits(y, panel.log_y) else None for x, y in pairs]
+    points = [(x, y) if fits(x, panel.log_x) and fits(y, panel.log_y) else None for x, y in pairs]
+    return _thinned(points) if series.kind == "line" and len(points) > MOST_DRAWN else points
+
+
+def _thinned(points: list[Point | None]) -> list[Point | None]:
+    """The ends, and of every few points in between the lowest and the highest: no peak and no gap is lost."""
+    kept, few = points[:1], math.ceil(2 * len(points) / MOST_DRAWN)
+    for start in range(1, len(points) - 1, few):
+        some = points[start : min(start + few, len(points) - 1)]
+        heights = [(point[1], place) for place, point in enumerate(some) if point]
+        ends = {min(heights)[1], max(heights)[1]} if heights else set()
+        kept += [point for place, point in enumerate(some) if not point or place in ends]
+    return kept + points[-1:]
 
 
 def _axis(values: list[float], log: bool, start: Place, end: Place) -> Axis:
@@ -142,7 +157,7 @@ def _grid(x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _series(index: int, series: Series, points: list[tuple[float, float] | None], x: Axis, y: Axis) -> str:
+def _series(index: int, series: Series, points: list[Point | None], x: Axis, y: Axis) -> str:
     """A line, broken where a point is missing, and markers where they are few enough to be told apart."""
     places = [point and (x.place(point[0]), y.place(point[1])) for point in points]
     drawn = zip(points, places, strict=True)
