@@ -14,7 +14,7 @@ import requests
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ..persistence.files import write
+from ..atomic import write
 from .registry import File, entry
 from .text import PACKED, DataError, unpacked
 
