@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise ImportError('partita.plots draws with matplotlib: install it by pip install "partita[plots]".') from error
 
 from .couplings import LinearQuadratic
 from .metrics import calibration_bins, calibration_error, log_partition_error

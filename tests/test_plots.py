@@ -1,5 +1,8 @@
 """Pictures show the numbers they are given: what is drawn is read back from the artists. Nothing is cut off."""
 
+import subprocess
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -224,3 +227,10 @@ def test_rank_probabilities_are_ordered_by_mean_rank():
 def test_what_are_no_rank_probabilities_is_refused(bad):
     with pytest.raises(ValueError, match=r"matrix must have shape \(k, k\)"):
         plots.rank_probabilities(bad)
+
+
+def test_without_matplotlib_one_is_told_what_to_install():
+    code = "import sys; sys.modules['matplotlib.axes'] = None; import partita; partita.plots"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'pip install "partita[plots]"' in done.stderr
