@@ -5,6 +5,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import pytest
 
 from partita._types import Batch
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
@@ -99,3 +100,8 @@ def model(coupling, *, f=None, q=None, scale=1.0, key=_key):
     body = MLP(FEATURES, (), width=8, zero=False, key=tau_key)
     near = None if isinstance(coupling.space, Simplex) else neighbor_of(coupling, q, f)
     return EBM(Energy(h, coupling), Network(body, f), q=q, f=f, surrogate=near)
+
+
+def some(values, quick):
+    """Parameters of a test: those in `quick` by default, the others with `make test-slow`."""
+    return [pytest.param(value, id=str(value), marks=() if value in quick else pytest.mark.slow) for value in values]
