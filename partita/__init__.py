@@ -39,6 +39,7 @@ _MODULES = (
     "solver",
     "spaces",
     "surrogates",
+    "sweep",
 )
 _NAMES = {
     "EBM": "model",

@@ -23,7 +23,7 @@ from .objectives import AbstractObjective
 from .partition import Bound, Network, Residual
 from .solver import Progress, Solver, State, held_out, run_chunk
 
-__all__ = ["Members", "averaged", "can_average", "fit", "member", "scaled", "size", "stacked", "start"]
+__all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 
 
 def compiled(fn: Callable) -> Callable:
@@ -67,10 +67,17 @@ def member(tree: PyTree, i: int | slice | np.ndarray) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
 
 
-def start(solver: Solver, models: EBM, *, key: Key, state: State | None = None) -> Members:
-    """Stacked models before the first step, with a new state or that of an earlier run."""
+@compiled
+def made(make: Callable[[Key], EBM], keys: Any) -> EBM:
+    """A model for each key, stacked."""
+    return eqx.filter_vmap(make, in_axes=0, out_axes=eqx.if_array(0))(keys)
+
+
+def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) -> Members:
+    """Stacked models before the first step, with a new state or that of an earlier run; one key, or one for each."""
     solver.objective.check(member(models, 0))
-    nothing, keys = np.zeros((0, size(models))), jax.random.split(jax.random.fold_in(key, 0), size(models))
+    nothing = np.zeros((0, size(models)))
+    keys = key if key.ndim else jax.random.split(jax.random.fold_in(key, 0), size(models))
     begun = _start(_for_each(solver, models), models, keys) if state is None else state
     return Members(models, begun, nothing, nothing, ())
 

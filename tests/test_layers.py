@@ -43,6 +43,7 @@ ORDER = [
     "datasets",
     "estimators",
     "plots",
+    "sweep",
     "paper",
     "demo",
 ]

@@ -268,7 +268,7 @@ class AbstractEstimator(BaseEstimator):
             self.width,
             self.depth,
         )
-        fresh = training.make(recipe, jax.random.split(make_key, 1 if alone else self.members))
+        fresh = members.made(recipe, jax.random.split(make_key, 1 if alone else self.members))
         same = self.warm_start and hasattr(self, "members_") and _alike(self.members_, fresh)
         self.members_ = self.members_ if same else fresh
         self.scale_, self.threshold_, self._state = 1.0, None, None

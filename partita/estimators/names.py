@@ -106,6 +106,7 @@ class Recipe(eqx.Module):
     rows: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
     depth: int = eqx.field(static=True)
+    near: bool = eqx.field(static=True, default=True)
 
     def __call__(self, key: Key) -> EBM:
         h_key, tau_key, near_key = jax.random.split(key, 3)
@@ -118,7 +119,7 @@ class Recipe(eqx.Module):
 
     def _near(self, key: Key) -> AbstractSurrogate | None:
         """The surrogate of the table, or where there is none one that is learned beside the model."""
-        if isinstance(self.coupling.space, Simplex):
+        if not self.near or isinstance(self.coupling.space, Simplex):
             return None
         return find(self.coupling, self.q, self.f) or Amortized(self.coupling, key=key)
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -15,7 +14,7 @@ from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..partition import table_of
 from ..solver import Progress, Solver, cosine
-from .names import Recipe, cheap
+from .names import cheap
 
 MAX_HELD = 1000
 MIN_ROWS = 10
@@ -88,12 +87,6 @@ class Trained(NamedTuple):
     measures: list[tuple[int, float]]
     penalty: float
     failed: int = 0
-
-
-@members.compiled
-def make(recipe: Recipe, keys: Any) -> EBM:
-    """A model for each key, stacked."""
-    return eqx.filter_vmap(recipe, in_axes=0, out_axes=eqx.if_array(0))(keys)
 
 
 def num_steps(n: int, batch_size: int) -> int:

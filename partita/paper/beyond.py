@@ -1,0 +1,151 @@
+"""What stands beside the paper's method: this library's estimators, and what people use today."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import ClassifierChain
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from .. import datasets, decisions, metrics
+from ..estimators import LabelRanker, MultilabelClassifier
+from .protocol import Effort, standardized
+
+__all__ = ["OTHERS", "Other", "score"]
+
+LIBRARY, TODAY = "This library", "What people use today"
+
+
+class Other(NamedTuple):
+    """A method by name: what answers x_test, given a split, a seed and how long an estimator may train."""
+
+    name: str
+    title: str
+    block: str
+    task: str
+    answer: Callable[[datasets.Split, int, dict[str, Any]], np.ndarray]
+
+    def config(self, dataset: str, effort: Effort) -> dict[str, Any]:
+        quick = {"members": 2, "steps": effort.steps} if len(effort.seeds) == 1 else {}
+        return {"kind": "other", "name": self.name, "dataset": dataset, "seeds": list(effort.seeds), **quick}
+
+
+def score(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Test scores x 100 of every seed."""
+    other = next(other for other in OTHERS if other.name == given["name"])
+    data = datasets.load(given["dataset"])
+    rate = metrics.micro_f1 if other.task == "multilabel" else metrics.kendall
+    options = {name: given[name] for name in ("members", "steps") if name in given}
+    found = []
+    for seed in given["seeds"]:
+        split = datasets.split(data, seed=seed)
+        found.append(100 * rate(split.y_test, other.answer(split, seed, options)))
+    return {"test": found}
+
+
+def _classifier(**settings: Any) -> Callable:
+    def answer(split, seed, options):
+        reference = {"reference": _trees(seed)} if settings.get("reference") == "trees" else {}
+        estimator: Any = MultilabelClassifier(**{**settings, **options, **reference}, random_state=seed)
+        return estimator.fit(split.x, split.y).predict(split.x_test)
+
+    return answer
+
+
+def _ranker(**settings: Any) -> Callable:
+    def answer(split, seed, options):
+        estimator: Any = LabelRanker(**settings, **options, random_state=seed)
+        return estimator.fit(split.x, split.y).predict(split.x_test)
+
+    return answer
+
+
+def _trees(seed: int) -> ExtraTreesClassifier:
+    return ExtraTreesClassifier(300, min_samples_leaf=2, random_state=seed)
+
+
+def _logistic(seed: int) -> Any:
+    return make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression(max_iter=1000)))
+
+
+def _chains(split: datasets.Split, seed: int, _: Any) -> np.ndarray:
+    """Ten chains of random orders, their probabilities averaged."""
+    chains = [
+        ClassifierChain(LogisticRegression(max_iter=1000), order="random", random_state=10 * seed + i)
+        for i in range(10)
+    ]
+    x, _, x_test, _ = standardized(split)
+    return (np.mean([chain.fit(x, split.y).predict_proba(x_test) for chain in chains], axis=0) > 0.5).astype(int)
+
+
+def _thresholded(make: Callable[[int], Any]) -> Callable:
+    """A classifier with the threshold under which rows that it has not seen have the best micro-F1."""
+
+    def answer(split, seed, _):
+        unseen = _probabilities(cross_val_predict(make(seed), split.x, split.y, method="predict_proba"))
+        rule = decisions.MicroF1.fit(unseen, split.y)
+        return rule(_probabilities(make(seed).fit(split.x, split.y).predict_proba(split.x_test))).y
+
+    return answer
+
+
+def _regressed(make: Callable[[int, int], Any]) -> Callable:
+    """A regression of rank vectors, sorted."""
+
+    def answer(split, seed, _):
+        x, _, x_test, _ = standardized(split)
+        said = make(seed, x.shape[1]).fit(x, split.y).predict(x_test)
+        return np.argsort(np.argsort(said, axis=1, kind="stable"), axis=1)
+
+    return answer
+
+
+def _kernel_ridge(_: int, features: int) -> Any:
+    grid = {"alpha": [1e-3, 1e-2, 1e-1, 1.0], "gamma": [scale / features for scale in (0.03, 0.1, 0.3, 1.0)]}
+    return GridSearchCV(KernelRidge(kernel="rbf"), grid, cv=5)
+
+
+def _probabilities(found: Any) -> np.ndarray:
+    """(n, k), also of trees, which give a table for each label."""
+    return np.stack([table[:, -1] for table in found], axis=1) if isinstance(found, list) else np.asarray(found)
+
+
+OTHERS = (
+    Other("mode", "MultilabelClassifier(), the mode", LIBRARY, "multilabel", _classifier()),
+    Other(
+        "micro_f1", "MultilabelClassifier(decision='micro_f1')", LIBRARY, "multilabel", _classifier(decision="micro_f1")
+    ),
+    Other(
+        "engine",
+        "MultilabelClassifier(objective='min-min', decision='micro_f1')",
+        LIBRARY,
+        "multilabel",
+        _classifier(objective="min-min", decision="micro_f1"),
+    ),
+    Other(
+        "on-trees",
+        "MultilabelClassifier(reference=ExtraTreesClassifier(), decision='micro_f1')",
+        LIBRARY,
+        "multilabel",
+        _classifier(reference="trees", decision="micro_f1"),
+    ),
+    Other("logistic", "Logistic regressions, fitted threshold", TODAY, "multilabel", _thresholded(_logistic)),
+    Other("chains", "Ten classifier chains", TODAY, "multilabel", _chains),
+    Other("trees", "Extra trees, fitted threshold", TODAY, "multilabel", _thresholded(_trees)),
+    Other("ranker", "LabelRanker(): exact likelihood", LIBRARY, "ranking", _ranker()),
+    Other("ranker-engine", "LabelRanker(objective='min-min')", LIBRARY, "ranking", _ranker(objective="min-min")),
+    Other(
+        "regressed-trees",
+        "Extra trees on rank vectors",
+        TODAY,
+        "ranking",
+        _regressed(lambda seed, _: ExtraTreesRegressor(300, random_state=seed)),
+    ),
+    Other("kernel-ridge", "Kernel ridge on rank vectors", TODAY, "ranking", _regressed(_kernel_ridge)),
+)

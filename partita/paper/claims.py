@@ -1,0 +1,118 @@
+"""What the paper says in words, as checks on our figures."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import figures, printed, tables
+from .document import Claim
+from .protocol import Effort, Setting, config
+
+__all__ = ["build"]
+
+# Scores of a configuration, empty where it was not run; the result of a figure's configuration, None where not.
+Scores = Callable[[Mapping[str, Any]], tuple[float, ...]]
+STRONG = 0.8
+
+
+def build(scores: Scores, look: figures.Look, effort: Effort) -> tuple[Claim, ...]:
+    """Each claim with a verdict: None where the figures that it is about are not all there."""
+    return (
+        *(_beats(other, scores, effort) for other in ("fenchel-young", "mcmc", "min-max")),
+        _regularizes(look, effort),
+        _approaches(look, effort),
+        _birkhoff(scores, effort),
+        _correlates(look, effort),
+    )
+
+
+def _beats(other: str, scores: Scores, effort: Effort) -> Claim:
+    text = f"Label sets: min-min (logistic) has a better F1 than {tables.OBJECTIVES[other]}, on average over Table 1."
+    pairs = []
+    for heads, _ in printed.rows(printed.TABLE_1):
+        if heads[0] != other:
+            continue
+        _, loss, model, coupling, _ = heads
+        for dataset in printed.SETS:
+            ours = scores(config(Setting(dataset, "min-min", loss, model, coupling, "constant"), effort))
+            theirs = scores(config(Setting(dataset, other, loss, model, coupling, None), effort))
+            pairs.append((ours, theirs))
+    return _compared(text, pairs)
+
+
+def _birkhoff(scores: Scores, effort: Effort) -> Claim:
+    text = "Rankings: with linear models the Birkhoff polytope is better than the permutahedron (logistic, min-min)."
+    pairs = []
+    for dataset in printed.RANKINGS:
+        found = [
+            scores(config(Setting(dataset, "min-min", "logistic", "linear", polytope, "mlp"), effort))
+            for polytope in ("birkhoff", "permutahedron")
+        ]
+        pairs.append(tuple(found))
+    return _compared(text, pairs)
+
+
+def _compared(text: str, pairs: list[tuple[tuple[float, ...], tuple[float, ...]]]) -> Claim:
+    """Whether the first of each pair is better on average, and in how many cells."""
+    if not pairs or not all(ours and theirs for ours, theirs in pairs):
+        return Claim(text, None, "Not all cells were run.")
+    more = np.array([np.mean(ours) - np.mean(theirs) for ours, theirs in pairs])
+    said = f"{more.mean():+.2f} points on average, better in {int((more > 0).sum())} of {len(more)} cells."
+    return Claim(text, bool(more.mean() > 0), said)
+
+
+def _regularizes(look: figures.Look, effort: Effort) -> Claim:
+    text = "Fewer draws regularize: some B' ends with a better test F1 than exact maximum likelihood, on most sets."
+    ends = _ends("f1", look, effort)
+    if not ends:
+        return Claim(text, None, "Not all curves were run.")
+    best = {name: max(found[draws] for draws in figures.DRAWS) - found[None] for name, found in ends.items()}
+    said = ", ".join(f"{name} {gain:+.2f}" for name, gain in best.items())
+    return Claim(text, sum(gain > 0 for gain in best.values()) > len(best) / 2, f"Best B' less exact MLE: {said}.")
+
+
+def _approaches(look: figures.Look, effort: Effort) -> Claim:
+    text = "The more draws B', the nearer the exact train loss is to that of exact maximum likelihood."
+    ends = _ends("loss", look, effort)
+    if not ends:
+        return Claim(text, None, "Not all curves were run.")
+    in_order = [
+        name
+        for name, found in ends.items()
+        if all(
+            a > b
+            for a, b in zip(
+                [found[d] for d in figures.DRAWS], [*[found[d] for d in figures.DRAWS[1:]], found[None]], strict=True
+            )
+        )
+    ]
+    said = "; ".join(
+        f"{name} " + " > ".join(f"{found[draws]:.2f}" for draws in (*figures.DRAWS, None))
+        for name, found in ends.items()
+    )
+    return Claim(text, len(in_order) == len(ends), f"Last loss by B' = 10, 100, 1000, exact: {said}.")
+
+
+def _correlates(look: figures.Look, effort: Effort) -> Claim:
+    text = (
+        f"The learned log-partition of unseen rows goes with the exact one (correlation above {STRONG} on every set)."
+    )
+    found = {each["dataset"]: look(each) for each in figures.wanted("figure2", effort)}
+    if any(result is None for result in found.values()):
+        return Claim(text, None, "Not all sets were run.")
+    values = {name: float(np.corrcoef(r["learned"], r["exact"])[0, 1]) for name, r in found.items() if r}
+    said = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+    return Claim(text, min(values.values()) > STRONG, f"{said}.")
+
+
+def _ends(what: str, look: figures.Look, effort: Effort) -> dict[str, dict[int | None, float]]:
+    """The last value of every curve, by set and draws; nothing where one is missing."""
+    ends: dict[str, dict[int | None, float]] = {}
+    for name in figures.CURVES:
+        for each in figures.wanted(name, effort):
+            result = look(each)
+            if result is None:
+                return {}
+            ends.setdefault(each["dataset"], {})[each["draws"]] = result[what][-1]
+    return ends

@@ -1,0 +1,154 @@
+"""The paper in one command: everything that is asked for, computed once, and the page that shows it."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import rich
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .. import sweep
+from . import beyond, claims, figures, printed, protocol, report, tables
+from .document import Report
+
+__all__ = ["NAMES", "document", "reproduce"]
+
+NAMES = (*tables.TABLES, *figures.FIGURES)
+RESULTS = "results.jsonl"
+COMPUTE = {
+    "score": protocol.score,
+    "partition": protocol.partitions,
+    "curve": figures.curve,
+    "other": beyond.score,
+}
+TITLE = "Joint Learning of Energy-based Models and their Partition Function: the paper's results"
+
+
+def reproduce(
+    names: Collection[str],
+    *,
+    datasets: Collection[str] = (),
+    models: Collection[str] = (),
+    quick: bool = False,
+    jobs: int | None = None,
+    out: Any,
+) -> dict[str, Path]:
+    """Compute what is missing of the named results, and write the report of all that is there into the folder `out`.
+
+    Every result is stored as soon as it is there, so a run that was interrupted goes on where it stopped.
+    """
+    _check(names, datasets, models)
+    effort = protocol.QUICK if quick else protocol.FULL
+    store = sweep.Store(Path(out) / RESULTS)
+    wanted = []
+    for name in names:
+        if name in tables.TABLES:
+            wanted += tables.wanted(name, effort, datasets, models)
+        elif not models:
+            wanted += figures.wanted(name, effort, datasets)
+    with _progress(len(wanted)) as told:
+        sweep.run(
+            wanted,
+            compute,
+            store,
+            jobs=jobs,
+            told=told,
+            versions=_versions(),
+            time=time.strftime("%FT%TZ", time.gmtime()),
+        )
+    return report.write(document(out), Path(out))
+
+
+def compute(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of one configuration, and its seconds."""
+    began = time.perf_counter()
+    return {**COMPUTE[given["kind"]](given), "seconds": round(time.perf_counter() - began, 2)}
+
+
+def document(out: Any) -> Report:
+    """All that the folder holds; of results that were computed in full and quickly, the full ones."""
+    path = Path(out) / RESULTS
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: run `partita reproduce` with --out {out} first.")
+    store = sweep.Store(path)
+    quick = not any(_is_full(entry["config"]) for entry in store.entries())
+    effort = protocol.QUICK if quick else protocol.FULL
+
+    def scores(given: Mapping[str, Any]) -> tuple[float, ...]:
+        return tuple(map(float, found["test"])) if (found := store.get(given)) is not None else ()
+
+    made = [tables.build(name, scores, effort) for name in tables.TABLES]
+    drawn = [figures.build(name, store.get, effort) for name in figures.FIGURES]
+    return Report(
+        TITLE,
+        _about(store, quick),
+        tuple(table for table in made if any(cell.values for row in table.rows for cell in row.cells.values())),
+        tuple(figure for figure in drawn if figure.panels),
+        claims.build(scores, store.get, effort),
+        _NOTES,
+    )
+
+
+def _is_full(given: Mapping[str, Any]) -> bool:
+    return len(given.get("seeds", ())) == len(protocol.FULL.seeds)
+
+
+def _check(names: Collection[str], chosen: Collection[str], models: Collection[str]) -> None:
+    known = {"result": NAMES, "data set": (*printed.SETS, *printed.RANKINGS), "model": ("linear", "mlp", "resnet")}
+    for (what, allowed), given in zip(known.items(), (names, chosen, models), strict=True):
+        if unknown := sorted(set(given) - set(allowed)):
+            raise ValueError(f"There is no {what} {unknown[0]!r}; choose from {', '.join(allowed)}.")
+
+
+@contextlib.contextmanager
+def _progress(total: int):
+    """Tells of every configuration that is done; the time left is by those that were computed."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=rich.get_console()) as bar:
+        task = bar.add_task("training", total=total)
+
+        def told(given: Mapping[str, Any]) -> None:
+            words = [
+                str(given[name]) for name in ("dataset", "name", "objective", "model", "coupling") if given.get(name)
+            ]
+            bar.update(task, advance=1, description=" ".join(words))
+
+        yield told
+
+
+def _about(store: sweep.Store, quick: bool) -> dict[str, str]:
+    entries = store.entries()
+    times = sorted(entry["time"] for entry in entries if "time" in entry)
+    spent = sum(entry["result"].get("seconds", 0) for entry in entries)
+    return {
+        "effort": "quick: one seed, a small grid, few steps" if quick else "full: three seeds",
+        "run": f"{times[0]} to {times[-1]}" if times else "unknown",
+        "computed": f"{len(entries)} results in {spent / 60:.0f} minutes of one process",
+        **(entries[-1].get("versions", {}) if entries else {}),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
+        **{name: importlib.metadata.version(name) for name in ("partita", "jax", "scikit-learn")},
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+_NOTES = (
+    tables.CAL500,
+    "Everything is chosen on the dev rows, a quarter of the training rows: learning rate, penalty, number of steps. "
+    "Then the model is trained again on all training rows. The spread is over seeds; of rankings, over splits.",
+)
