@@ -39,7 +39,7 @@ from .progress import ProgressBar
 from .solver import HeldOut, Solver, fit
 from .surrogates import surrogate
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 METHODS = {
     "partita Algorithm 1, tau(x)": (MinMin(100, proposal=None), False),
@@ -77,7 +77,11 @@ class Outcome(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m partita.demo", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the picture")
-    out = parser.parse_args().out
+    run(parser.parse_args().out)
+
+
+def run(out: Path) -> None:
+    """All three problems, and a picture of them in the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     console = Console(width=110)
     figure = Figure(figsize=(12, 4.6), layout="constrained")

@@ -1,5 +1,6 @@
 """What a person sees of a long run: a progress bar, as a callback of `fit`."""
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .solver import Progress as Told
@@ -10,7 +11,7 @@ __all__ = ["ProgressBar"]
 class ProgressBar:
     """`fit(..., callbacks=[bar])` inside `with ProgressBar() as bar:`.
 
-    Shows the step, the loss, the validation measure, time spent and time left.
+    Shows the step, the loss, the validation measure, time spent and time left, on the standard error.
     """
 
     def __init__(self, title: str = "fit"):
@@ -20,6 +21,7 @@ class ProgressBar:
             TextColumn("{task.fields[said]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            console=Console(stderr=True),
         )
         self.task = self.bar.add_task(title, total=None, said="compiling")
 

@@ -46,6 +46,8 @@ ORDER = [
     "sweep",
     "paper",
     "demo",
+    "cli",
+    "__main__",
 ]
 # Only the outermost modules may know the screen, files, pandas or scikit-learn.
 MATHEMATICS_AND_COMPUTATION = ORDER[: ORDER.index("decisions") + 1]

@@ -440,7 +440,7 @@ def test_history_has_what_the_objective_adds(unary, data, key):
 def test_progress_bar_shows_the_run(unary, data, key, capsys):
     with ProgressBar("training") as bar:
         fit(Solver(objectives.MinMin(8, proposal=None)), unary, data, steps=20, every=10, key=key, callbacks=[bar])
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert "training" in shown
     assert "20/20" in shown
     assert "loss" in shown

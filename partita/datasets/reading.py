@@ -56,7 +56,7 @@ def read(
     *,
     task: Task,
     labels: int | str | Sequence[str] | None = None,
-    features: int | None = None,
+    features: int | Sequence[str] | None = None,
 ) -> Dataset:
     """A file of one's own: .csv, .txt (as .csv), .arff, .parquet, .libsvm or .svm, each also packed as .gz or .bz2.
 
@@ -67,7 +67,8 @@ def read(
     | ranking | the column of orderings such as "b>a>c", best first; None: the last one |
     | both | 0: only features are read, and y has no columns |
 
-    `features` is how many there must be; a LIBSVM file may name fewer, or more if it is not given.
+    `features` is how many there must be, or which columns they are, in this order, whatever other columns there are. A
+    LIBSVM file, whose features have no names, may have fewer than so many, or any number if it is not given.
     """
     path = Path(path)
     return parsed(unpacked(path.read_bytes(), path.name), path.name, task=task, labels=labels, features=features)
@@ -79,7 +80,7 @@ def parsed(
     *,
     task: Task,
     labels: int | str | Sequence[str] | None,
-    features: int | None = None,
+    features: int | Sequence[str] | None = None,
     letters: str = "",
     coded: bool = False,
 ) -> Dataset:
@@ -88,16 +89,15 @@ def parsed(
         raise ValueError(f"task must be 'multilabel' or 'ranking'; got {task!r}.")
     suffix = _suffix(name)
     if suffix in LIBSVM:
-        return _from_libsvm(content, name, task, labels, features)
+        number = features if features is None or isinstance(features, int) else len(features)
+        return _from_libsvm(content, name, task, labels, number)
     if suffix not in TABLES:
         kinds = ", ".join((*TABLES, *LIBSVM))
         raise DataError(f"{name}: expected a file that ends in {kinds}, or in one of these with .gz or .bz2.")
     table = TABLES[suffix](content, name)
     columns = table.fields.columns if isinstance(table, Sparse) else table.columns
     outputs = (_label_columns if task == "multilabel" else _ranking_column)(columns, labels, name)
-    inputs = sorted({*range(len(columns))} - {*outputs})
-    if not inputs or features not in (None, len(inputs)):
-        raise DataError(f"{name}: expected {features or 'some'} features, got {len(inputs)}.")
+    inputs = _feature_columns(columns, outputs, features, name)
     classes = tuple(columns[j] for j in outputs)
     if isinstance(table, Sparse):
         x, y = _sparse_sets(table, inputs, outputs, task)
@@ -118,6 +118,9 @@ def _suffix(name: str) -> str:
 def _from_libsvm(content: bytes, name: str, task: Task, labels: object, features: int | None) -> Dataset:
     if task == "ranking":
         raise DataError(f"{name}: LIBSVM files hold label sets, and no rankings.")
+    if isinstance(labels, list | tuple) and list(labels) == [*map(str, range(len(labels)))]:
+        # As they are called in what is read here.
+        labels = len(labels)
     if not (labels is None or isinstance(labels, int)):
         raise ValueError(f"The labels of LIBSVM files have no names: labels must be their number; got {labels!r}.")
     for asked, number in {"labels": labels, "features": features}.items():
@@ -145,6 +148,17 @@ def _ranking_column(columns: tuple[str, ...], labels: int | str | Sequence[str] 
     if not isinstance(labels, str):
         raise ValueError(f"labels must name the column of rankings, or be None for the last one; got {labels!r}.")
     return [_located(labels, columns, name)]
+
+
+def _feature_columns(
+    columns: tuple[str, ...], outputs: list[int], features: int | Sequence[str] | None, name: str
+) -> list[int]:
+    if features is not None and not isinstance(features, int):
+        return [_located(column, columns, name) for column in features]
+    left = sorted({*range(len(columns))} - {*outputs})
+    if not left or features not in (None, len(left)):
+        raise DataError(f"{name}: expected {features or 'some'} features, got {len(left)}.")
+    return left
 
 
 def _located(column: str, columns: tuple[str, ...], name: str) -> int:

@@ -85,6 +85,8 @@ class AbstractEstimator(BaseEstimator):
     warm_start: bool
     dtype: Literal["float32", "float64"]
 
+    n_features_in_: int
+    feature_names_in_: np.ndarray
     codec_: Codec
     classes_: np.ndarray
     scaler_: Scaler | None
@@ -232,8 +234,9 @@ class AbstractEstimator(BaseEstimator):
         self.history_ = History({"loss": _mean_losses(trained.losses)}, trained.measures)
         self._calibrate(trained, data)
         if self.refit and trained.unseen:
-            models = training.refit(plan, started, data, trained.penalty, key=jax.random.fold_in(key, 1))
-            return self._keep(models)
+            with _progress(self.verbose, "fit on all rows") as shown:
+                again = jax.random.fold_in(key, 1)
+                return self._keep(training.refit(plan, started, data, trained.penalty, key=again, callbacks=shown))
         return self._keep(trained.models)
 
     def _worth(self) -> Callable[[EBM, training.Data], float] | None:
@@ -408,12 +411,12 @@ def _mean_losses(losses: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _progress(verbose: int):
+def _progress(verbose: int, title: str = "fit"):
     """Callbacks that show how it goes, if anything is to be shown."""
     if not verbose:
         yield ()
         return
-    with ProgressBar() as bar:
+    with ProgressBar(title) as bar:
         yield (bar,)
 
 

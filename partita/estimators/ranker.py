@@ -87,10 +87,10 @@ class LabelRanker(AbstractAnswers):
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""
-        return metrics.kendalls(_shared_ranks(truth), _shared_ranks(answer))
+        return metrics.kendalls(shared_ranks(truth), shared_ranks(answer))
 
 
-def _shared_ranks(found: Encoded) -> np.ndarray:
+def shared_ranks(found: Encoded) -> np.ndarray:
     """Ranks, where labels whose order is not known have the least of theirs."""
     if found.free is None:
         return found.y

@@ -156,10 +156,10 @@ def cross_fit(
     return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], failed)
 
 
-def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key) -> EBM:
+def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, callbacks: Sequence[Any] = ()) -> EBM:
     """Members that have seen all rows."""
-    rows = data.rows(plan.batch_size)
-    return members.fit(plan.solver([penalty]), models, rows, steps=plan.steps, key=key, every=plan.every).models
+    solver, rows = plan.solver([penalty]), data.rows(plan.batch_size)
+    return members.fit(solver, models, rows, steps=plan.steps, key=key, every=plan.every, callbacks=callbacks).models
 
 
 def calibrated(trained: Trained, data: Data, score: Callable[[EBM, Data], float]) -> float:

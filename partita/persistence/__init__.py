@@ -8,7 +8,7 @@ scikit-learn has no such format for its fitted estimators; its guide to persiste
 trusts. So they stand apart, in `<path>.sklearn`, which is read with `trusted=True` only, and after its checksum.
 """
 
-from .files import FileError
+from .files import ConsentError, FileError
 from .store import load, load_leaves, save, save_leaves
 
-__all__ = ["FileError", "load", "load_leaves", "save", "save_leaves"]
+__all__ = ["ConsentError", "FileError", "load", "load_leaves", "save", "save_leaves"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-__all__ = ["FileError", "pack", "unpack"]
+__all__ = ["ConsentError", "FileError", "pack", "unpack"]
 
 PACKAGE = __name__.partition(".")[0]
 FORMAT, VERSION = "partita", 1
@@ -20,6 +20,10 @@ NO_DIGEST = "0" * 64
 
 class FileError(ValueError):
     """A file that is not what partita wrote, or that cannot be read here."""
+
+
+class ConsentError(FileError):
+    """A file that is only read by who trusts it."""
 
 
 def pack(description: Any, tensors: dict[str, np.ndarray]) -> bytes:

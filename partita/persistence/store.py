@@ -17,7 +17,7 @@ import sklearn
 from .._types import PyTree
 from ..atomic import write
 from .classes import ARRAYS, is_known
-from .files import FileError, pack, unpack
+from .files import ConsentError, FileError, pack, unpack
 from .values import Decoder, Encoder
 
 __all__ = ["load", "load_leaves", "save", "save_leaves"]
@@ -150,7 +150,7 @@ def _unpickled(path: Location, side: dict[str, str], trusted: bool) -> list[Any]
     """The estimators of the side file: with consent, and if its bytes are those that were written."""
     name = _side(path)
     if not trusted:
-        raise FileError(
+        raise ConsentError(
             f"has estimators of scikit-learn, which are a pickle in {name}. Unpickling executes whatever code is in "
             "that file: if you trust where it comes from, consent by load(path, trusted=True)."
         )
@@ -184,7 +184,7 @@ def _refusing(path: Location) -> Iterator[None]:
     try:
         yield
     except FileError as error:
-        raise FileError(f"{os.fspath(path)} {error}") from error
+        raise type(error)(f"{os.fspath(path)} {error}") from error
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise FileError(f"{os.fspath(path)} is not what partita writes, and cannot be read: {said}") from error

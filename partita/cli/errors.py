@@ -1,0 +1,91 @@
+"""From an exception to one sentence on the standard error and an exit code: 1 for failures, 2 for wrong usage."""
+
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+__all__ = ["Commands"]
+
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+# Of click or, in newer versions, of typer's copy of it; this child is the one that both show.
+UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+class Commands(TyperGroup):
+    """Commands that end in one sentence when they cannot go on; `partita --debug` shows the traceback as well."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with _sentences(debug=ctx.params["debug"]), _plain_warnings():
+            try:
+                return super().invoke(ctx)
+            finally:
+                # What cannot be written is to fail here, and not when Python ends.
+                sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _sentences(debug: bool) -> Iterator[None]:
+    try:
+        yield
+    except (typer.Exit, typer.Abort, UsageError):
+        raise
+    except KeyboardInterrupt as error:
+        typer.echo("Interrupted.", err=True)
+        raise typer.Exit(INTERRUPTED) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            _drop_output()
+        if debug:
+            traceback.print_exception(error)
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"Error: {_sentence(error)}", err=True)
+        raise typer.Exit(_code(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'The output could not be written'}: {error.strerror}."
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"{said}. Install it: pip install {error.name}."
+    if isinstance(error, ValueError | OSError | ModuleNotFoundError):
+        return said
+    if isinstance(error, MemoryError):
+        return f"There is not enough memory. {said}".strip()
+    return f"{type(error).__name__}, which was not expected: {said} See where it comes from by partita --debug."
+
+
+def _code(error: Exception) -> int:
+    """A ValueError is about what was asked for, unless it is about what a file holds."""
+    from ..datasets import DataError
+    from ..persistence import FileError
+
+    return USAGE if isinstance(error, ValueError) and not isinstance(error, DataError | FileError) else FAILURE
+
+
+def _drop_output() -> None:
+    """Python would try once more to write what is left, and complain."""
+    # Tests have an output that is no file.
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """A warning is a sentence too, without the line of code that it comes from."""
+
+    def shown(message: Warning | str, *_: Any) -> None:
+        typer.echo(f"Warning: {' '.join(str(message).split())}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = shown
+        # Columns of files are found by their names; the arrays made of them have none.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield

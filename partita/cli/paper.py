@@ -1,0 +1,52 @@
+"""`partita demo`, `reproduce` and `report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo", "report", "reproduce"]
+
+ALL = "all"
+
+
+def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo")) -> None:
+    """Train on bundled data in two minutes, and show how good the learned normalizer is."""
+    from ..demo import run
+
+    run(out)
+
+
+def reproduce(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="table1, figure1, ...; or all.")],
+    *,
+    dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only this model; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One split, a smaller grid, fewer steps.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for the results; what is in it is not run again.")] = Path(
+        "out/paper"
+    ),
+) -> None:
+    """Run tables and figures of the paper. An interrupted run goes on where it stood."""
+    from .. import datasets
+    from ..paper import run  # pyright: ignore[reportAttributeAccessIssue]
+
+    if unknown := [name for name in names if name not in (*run.NAMES, ALL)]:
+        raise ValueError(f"There is no {unknown[0]!r} in the paper; there are {', '.join(run.NAMES)}, and {ALL}.")
+    sets = tuple(datasets.entry(name).name for name in dataset or ())
+    chosen = run.NAMES if ALL in names else tuple(names)
+    run.reproduce(chosen, datasets=sets, models=tuple(model or ()), quick=quick, jobs=jobs, out=out)
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The --out of reproduce.")
+    ],
+) -> None:
+    """Write the results of `partita reproduce` as HTML, Markdown, LaTeX and pictures, into the same folder."""
+    from ..paper import report as pages
+    from ..paper import run  # pyright: ignore[reportAttributeAccessIssue]
+
+    for path in pages.write(run.document(folder), folder).values():
+        typer.echo(path)
