@@ -26,10 +26,11 @@ for command in (models.fit, models.predict, models.score, paper.demo, paper.repr
     app.command()(command)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         typer.echo(f"{PACKAGE} {importlib.import_module(PACKAGE).__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()

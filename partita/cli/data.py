@@ -11,13 +11,13 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Data sets that are known by name.", no_args_is_help=True, rich_markup_mode=None)
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="As in `partita data list`.")]
-Some = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="As in `partita data list`; all.")]
+Names = Annotated[list[str], typer.Argument(help="As in `partita data list`.")]
+Some = Annotated[list[str] | None, typer.Argument(help="As in `partita data list`; without one, all.")]
 
 
 @app.command("list")
 def list_() -> None:
-    """Show the sets, where they are on this machine, and what to know of them."""
+    """Show the sets, and where they are."""
     from .. import datasets
     from .outputs import show
 
@@ -37,7 +37,7 @@ def list_() -> None:
 
 @app.command()
 def fetch(names: Names) -> None:
-    """Download sets into the cache, but for those that are on this machine."""
+    """Download sets that are not on this machine."""
     from .. import datasets
 
     known = [datasets.entry(name).name for name in names]
@@ -48,7 +48,10 @@ def fetch(names: Names) -> None:
 
 @app.command()
 def check(names: Some = None) -> None:
-    """Say which files are on this machine and whether they are as published; exit with 1 if one is not."""
+    """Say which files are here, and as published.
+
+    If one is not as published, the exit code is 1.
+    """
     from .. import datasets
     from .outputs import show
 

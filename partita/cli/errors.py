@@ -59,7 +59,8 @@ def _sentence(error: Exception) -> str:
         return said
     if isinstance(error, MemoryError):
         return f"There is not enough memory. {said}".strip()
-    return f"{type(error).__name__}, which was not expected: {said} See where it comes from by partita --debug."
+    kind = type(error).__name__
+    return f"{kind}, which was not expected: {said.rstrip('.')}. partita --debug shows where it comes from."
 
 
 def _code(error: Exception) -> int:
@@ -74,7 +75,8 @@ def _drop_output() -> None:
     """Python would try once more to write what is left, and complain."""
     # Tests have an output that is no file.
     with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        output = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 @contextlib.contextmanager

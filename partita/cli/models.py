@@ -18,11 +18,9 @@ class Task(enum.StrEnum):
 
 Input = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE", exists=True, dir_okay=False, help="CSV, ARFF, LIBSVM or parquet, also packed as .gz or .bz2."
-    ),
+    typer.Argument(exists=True, dir_okay=False, help="CSV, ARFF, LIBSVM or parquet, also packed as .gz or .bz2."),
 ]
-Saved = Annotated[Path, typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="What `partita fit` wrote.")]
+Saved = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What `partita fit` wrote.")]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -123,9 +121,10 @@ def predict(
     trust: Trust = False,
     force: Force = False,
 ) -> None:
-    """Answer for each row of a file, with the log-probability of the whole answer in the column log_prob.
+    """Answer for each row of a file.
 
-    Features are found by their names; other columns, such as the labels, are left out.
+    The column log_prob is the log of the probability of the whole answer. Features are found by their names; other
+    columns, such as the labels, are left out.
     """
     from . import answers, outputs
 

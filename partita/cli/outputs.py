@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..atomic import write
 
@@ -96,7 +96,7 @@ WRITERS: dict[str, Callable[[Columns], bytes]] = {".csv": as_csv, ".jsonl": as_l
 
 def show(columns: Columns) -> None:
     """A table for people."""
-    table = Table(*columns)
+    table = Table(*(Column(name, overflow="fold") for name in columns))
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else WIDE).print(table)

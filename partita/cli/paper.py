@@ -11,14 +11,17 @@ ALL = "all"
 
 
 def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo")) -> None:
-    """Train on bundled data in two minutes, and show how good the learned normalizer is."""
+    """Show the point of the library in two minutes.
+
+    It trains on bundled data, compares the learned with the exact normalizer, and draws a picture.
+    """
     from ..demo import run
 
     run(out)
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="table1, figure1, ...; or all.")],
+    names: Annotated[list[str], typer.Argument(help="table1, figure1, ...; or all.")],
     *,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only this model; may be repeated.")] = None,
@@ -40,11 +43,12 @@ def reproduce(
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The --out of reproduce.")
-    ],
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The --out of reproduce.")],
 ) -> None:
-    """Write the results of `partita reproduce` as HTML, Markdown, LaTeX and pictures, into the same folder."""
+    """Write the results of `reproduce` as pages.
+
+    They are HTML, Markdown and LaTeX, with pictures, in the same folder.
+    """
     from ..paper import report as pages
     from ..paper import run  # pyright: ignore[reportAttributeAccessIssue]
 
