@@ -232,10 +232,11 @@ def test_rankings_come_as_orders(folder, rows):
     assert np.mean([order.split(">")[0] == best for order, best in zip(said["ranking"], truth, strict=True)]) > 0.5
 
 
+@pytest.mark.parametrize("model", ["sets", "drinks"])
 @pytest.mark.parametrize("name", ["x.csv", "sets.arff", "sets.parquet", "sets.svm"])
-def test_the_format_of_the_rows_does_not_matter(name, folder):
-    said = run("predict", folder / "sets.partita", folder / name).stdout
-    assert said == run("predict", folder / "sets.partita", folder / "sets.csv").stdout
+def test_the_format_of_the_rows_does_not_matter(name, model, folder):
+    said = run("predict", folder / f"{model}.partita", folder / name).stdout
+    assert said == run("predict", folder / f"{model}.partita", folder / "sets.csv").stdout
 
 
 def test_columns_are_found_by_their_names(folder, tmp_path, rows):

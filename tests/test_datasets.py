@@ -229,6 +229,22 @@ def test_files_of_features_only(tmp_path):
     assert (sparse.x.shape, sparse.y.shape) == ((4, 4), (4, 0))
 
 
+def test_features_by_their_names(tmp_path):
+    path = write(tmp_path, "a.csv", "id,x,u,v,y\nfirst,1,0,1,2\nsecond,3,1,0,4\n")
+    found = read(path, task="multilabel", labels=["v", "u"], features=["y", "x"])
+    assert (found.x.tolist(), found.y.tolist()) == ([[2, 1], [4, 3]], [[1, 0], [0, 1]])
+    assert (found.feature_names, found.classes) == (("y", "x"), ("v", "u"))
+    with pytest.raises(DataError, match="a.csv: expected one column 'z', got 0; the last are 'id', 'x', 'u', 'v', 'y'"):
+        read(path, task="multilabel", labels=0, features=["x", "z"])
+    sparse = read(write(tmp_path, "a.arff", SPARSE_ARFF), task="multilabel", labels=0)
+    turned = read(tmp_path / "a.arff", task="multilabel", labels=0, features=sparse.feature_names[::-1])
+    np.testing.assert_array_equal(turned.x.toarray(), sparse.x.toarray()[:, ::-1])
+    lines = write(tmp_path, "a.svm", "1 1:5\n")
+    for task, labels, k in (("multilabel", ["0", "1", "2"], 3), ("ranking", 0, 0)):
+        found = read(lines, task=task, labels=labels, features=["y", "x"])
+        assert (found.x.toarray().tolist(), found.y.shape) == ([[5, 0]], (1, k))
+
+
 def test_parquet(tmp_path):
     frame = polars.DataFrame({"a": [0.1, 2e300], "b": [1, 2], "u": [True, False], "v": [0, None], "r": ["a>b", "b>a"]})
     frame.drop("r").write_parquet(tmp_path / "a.parquet")

@@ -28,7 +28,7 @@ from partita.couplings import Bilinear
 from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import ICNN, MLP, Linear, ResNet
-from partita.persistence import FileError, classes, files
+from partita.persistence import ConsentError, FileError, classes, files
 from partita.polytopes import Cube
 from partita.solver import History, Progress, Solution, Solver, fit
 
@@ -407,7 +407,9 @@ def test_estimators_of_scikit_learn_need_consent(path):
     estimators = [LogisticRegression().fit(x, y), {"scaler": StandardScaler().fit(x)}]
     partita.save(estimators, path)
     assert sorted(os.listdir(path.parent)) == [path.name, f"{path.name}.sklearn"]
-    with pytest.raises(FileError, match=r"pickle in .*model\.partita\.sklearn.*executes whatever code.*trusted=True"):
+    with pytest.raises(
+        ConsentError, match=r"pickle in .*model\.partita\.sklearn.*executes whatever code.*trusted=True"
+    ):
         partita.load(path)
     again = partita.load(path, trusted=True)
     np.testing.assert_array_equal(again[0].predict_proba(x), estimators[0].predict_proba(x))

@@ -63,7 +63,7 @@ def read(
     | task | labels |
     |---|---|
     | multilabel | how many of the last columns are labels, or the names of the label columns |
-    | multilabel, LIBSVM | how many labels there are; None: as many as the largest says |
+    | multilabel, LIBSVM | how many labels there are, or all of "0", "1", ...; None: as many as the largest says |
     | ranking | the column of orderings such as "b>a>c", best first; None: the last one |
     | both | 0: only features are read, and y has no columns |
 
@@ -116,7 +116,7 @@ def _suffix(name: str) -> str:
 
 
 def _from_libsvm(content: bytes, name: str, task: Task, labels: object, features: int | None) -> Dataset:
-    if task == "ranking":
+    if task == "ranking" and labels != 0:
         raise DataError(f"{name}: LIBSVM files hold label sets, and no rankings.")
     if isinstance(labels, list | tuple) and list(labels) == [*map(str, range(len(labels)))]:
         # As they are called in what is read here.
