@@ -126,6 +126,11 @@ def test_fit_says_what_it_does_and_how_long_it_takes(folder, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["new.partita"]
 
 
+def test_training_again_on_all_rows_is_shown_too(folder, tmp_path):
+    done = run("fit", folder / "drinks.csv", "--task", "ranking", "--out", tmp_path / "m", *QUICK)
+    assert re.search(r"^fit .*20/20.*\nfit on all rows .*20/20", done.stderr)
+
+
 @pytest.mark.parametrize("kind", ["arff", "parquet"])
 def test_the_format_of_the_training_file_does_not_matter(kind, folder, tmp_path):
     labels, made = ",".join(LABELS), tmp_path / "new.partita"

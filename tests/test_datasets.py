@@ -234,7 +234,9 @@ def test_features_by_their_names(tmp_path):
     found = read(path, task="multilabel", labels=["v", "u"], features=["y", "x"])
     assert (found.x.tolist(), found.y.tolist()) == ([[2, 1], [4, 3]], [[1, 0], [0, 1]])
     assert (found.feature_names, found.classes) == (("y", "x"), ("v", "u"))
-    with pytest.raises(DataError, match="a.csv: expected one column 'z', got 0; the last are 'id', 'x', 'u', 'v', 'y'"):
+    with pytest.raises(
+        DataError, match=r"a\.csv: expected one column 'z', got 0; the last are 'id', 'x', 'u', 'v', 'y'"
+    ):
         read(path, task="multilabel", labels=0, features=["x", "z"])
     sparse = read(write(tmp_path, "a.arff", SPARSE_ARFF), task="multilabel", labels=0)
     turned = read(tmp_path / "a.arff", task="multilabel", labels=0, features=sparse.feature_names[::-1])

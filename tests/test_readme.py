@@ -4,11 +4,17 @@ import re
 from pathlib import Path
 
 import numpy as np
+import polars
+from typer.testing import CliRunner
 
+import partita
+from partita import datasets
+from partita.cli import app
 from partita.estimators import training
 
 README = Path(__file__).parents[1] / "README.md"
 QUICK, PIECES = README.read_text().split("## The pieces")
+COMMANDS = QUICK.split("## On the command line")[1]
 
 
 def run(text):
@@ -38,6 +44,32 @@ def test_quick_start_runs(unchecked, tmp_path, monkeypatch):
     np.testing.assert_array_equal(names["again"].predict_proba(X), names["joint"].predict_proba(X))
     assert (tmp_path / "joint.partita.sklearn").exists()
     assert list((tmp_path / "running").iterdir())
+
+
+def test_the_commands_run(unchecked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "LEAST_STEPS", 60)
+    head = re.search(r"```csv\n(.*)\n", COMMANDS).group(1)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    # Red and green exclude each other; both follow the height.
+    red = x[:, 0] + 0.3 * rng.logistic(size=300) > 0
+    rows = np.hstack([x, np.stack([red, ~red, x[:, 1] > 0], axis=1)])
+    for name, part in {"train": rows[:200], "test": rows[200:], "new": rows[200:, :3]}.items():
+        columns = ",".join(head.split(",")[: part.shape[1]])
+        np.savetxt(tmp_path / f"{name}.csv", part, fmt="%.6g", delimiter=",", header=columns, comments="")
+    said = []
+    for line in re.search(r"```sh\n(.*?)```", COMMANDS, flags=re.DOTALL).group(1).splitlines():
+        done = CliRunner().invoke(app, line.removeprefix("partita ").split())
+        assert done.exit_code == 0, done.output
+        said.append(done.stdout)
+    found = datasets.read("answers.csv", task="multilabel", labels=["red", "green", "blue"])
+    assert found.feature_names == ("log_prob", "P(red)", "P(green)", "P(blue)")
+    assert partita.load("model.partita").score(polars.read_csv("new.csv"), found.y) == 1
+    # Guessing is right in one of eight rows.
+    assert float(re.search(r"subset accuracy\D*([\d.]+)", said[-1]).group(1)) > 0.7
+    for command in re.findall(r"`partita ([a-z ]+)`", COMMANDS):
+        assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0
 
 
 def test_pieces_run(capsys):
