@@ -285,6 +285,13 @@ def test_what_json_has_no_number_for_is_null():
     assert outputs.as_json({"log_prob": -np.inf, "on": 1, "name": "é"}) == '{"log_prob": null, "on": 1, "name": "é"}'
 
 
+def test_brackets_are_shown_as_they_are(capsys):
+    outputs.show({"[bold]": ["[red]x[/red]"]})
+    shown = capsys.readouterr().out
+    assert "[bold]" in shown
+    assert "[red]x[/red]" in shown
+
+
 # Score.
 
 

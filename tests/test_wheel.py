@@ -102,6 +102,7 @@ def test_fits_saves_and_loads_in_an_empty_environment(python, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     check(run(python, "-I", "-c", FIT))
     check(run(python, "-I", "-c", LOAD))
+    check(run(python.with_name("partita"), "--version"))
     check(run(python, "-m", "pip", "check"))
 
 

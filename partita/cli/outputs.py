@@ -38,9 +38,9 @@ def check(path: Path, force: bool) -> None:
 
 def check_kind(path: Path) -> None:
     """Refuse a table that could not be written as the file's name says."""
-    if path.suffix not in WRITERS:
+    if path.suffix.lower() not in WRITERS:
         raise ValueError(f"The output must end in {', '.join(WRITERS)}; got {path}.")
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         importlib.import_module("polars")
 
 
@@ -58,7 +58,7 @@ def store(columns: Columns, path: Path | None) -> None:
     if path is None:
         sys.stdout.buffer.write(as_csv(columns))
         return
-    content = WRITERS[path.suffix](columns)
+    content = WRITERS[path.suffix.lower()](columns)
     with writing(path):
         write({os.fspath(path): content})
 
@@ -99,4 +99,5 @@ def show(columns: Columns) -> None:
     table = Table(*(Column(name, overflow="fold") for name in columns))
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
+    # Brackets in names are no markup.
+    Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False).print(table)
