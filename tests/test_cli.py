@@ -373,6 +373,7 @@ def no_training(monkeypatch):
     ("options", "code", "said"),
     [
         (("--labels", "red,nobody"), 1, "expected one column 'nobody', got 0"),
+        (("--task", "regression"), 2, "task must be 'multilabel' or 'ranking'; got 'regression'"),
         (("--labels", "1"), 1, "expected at least 2 labels, got 1"),
         (("--labels", "9"), 1, "has 6 columns"),
         (("--coupling", "birkhoff"), 2, "coupling must be one of 'unary'"),
@@ -494,7 +495,6 @@ def test_wrong_usage(folder):
     for command in (
         ("predict", folder / "sets.partita", folder / "nowhere.csv"),
         ("fit", folder / "sets.csv", "--out", "m"),
-        ("fit", folder / "sets.csv", "--task", "regression", "--out", "m"),
         ("fit", folder / "sets.csv", *FIT, "--out", "m", "--steps", "0"),
         ("nonsense",),
     ):

@@ -1,19 +1,11 @@
 """`partita fit`, `predict` and `score`: from files to a fitted estimator, and from it to answers."""
 
-import enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 __all__ = ["fit", "predict", "score"]
-
-
-class Task(enum.StrEnum):
-    """What the outputs are."""
-
-    multilabel = "multilabel"
-    ranking = "ranking"
 
 
 Input = Annotated[
@@ -45,7 +37,7 @@ FIGURES = {
 def fit(
     train: Input,
     *,
-    task: Annotated[Task, typer.Option(help="What the outputs are.")],
+    task: Annotated[str, typer.Option(metavar="multilabel|ranking", help="What the outputs are.")],
     out: Annotated[Path, typer.Option(help="The file to write the model to.")],
     labels: Annotated[
         Name,
@@ -95,9 +87,10 @@ def fit(
     given = {"model": model, "coupling": coupling, "objective": objective, "decision": decision, "steps": steps}
     given |= {"members": members, "random_state": seed, "verbose": int(not quiet)}
     given |= {"reference": _reference(reference, task)}
-    found = datasets.read(train, task=task.value, labels=_columns(labels, task))
+    known: Any = task
+    found = datasets.read(train, task=known, labels=_columns(labels, task))
     answers.check(found)
-    kind = estimators.MultilabelClassifier if task == Task.multilabel else estimators.LabelRanker
+    kind = estimators.LabelRanker if task == "ranking" else estimators.MultilabelClassifier
     made: Any = kind(classes=found.classes, **{name: value for name, value in given.items() if value is not None})
     made.fit(found.x, answers.outputs(found), checkpoint=checkpoint)
     answers.remember_names(made, found)
@@ -155,7 +148,7 @@ def score(
     from . import answers, outputs
 
     fitted = answers.open_model(model, trust)
-    found = answers.read_for(fitted, file, _columns(labels, Task(answers.task_of(fitted))))
+    found = answers.read_for(fitted, file, _columns(labels, answers.task_of(fitted)))
     made = answers.figures(fitted, found)
     if as_json:
         typer.echo(outputs.as_json(made))
@@ -163,14 +156,14 @@ def score(
         outputs.show({"": [FIGURES[name] for name in made], "value": [f"{value:.6g}" for value in made.values()]})
 
 
-def _columns(labels: str | None, task: Task) -> Any:
+def _columns(labels: str | None, task: str) -> Any:
     """As `datasets.read` takes it."""
-    if labels is None or task == Task.ranking:
+    if labels is None or task == "ranking":
         return labels
     return int(labels) if labels.isdecimal() else labels.split(",")
 
 
-def _reference(name: str | None, task: Task) -> Any:
+def _reference(name: str | None, task: str) -> Any:
     """As the estimators take it."""
     if name in (None, "uniform"):
         return name
@@ -178,4 +171,4 @@ def _reference(name: str | None, task: Task) -> Any:
 
     if name != "extra-trees":
         raise ValueError(f"reference must be uniform or extra-trees; got {name!r}.")
-    return ExtraTreesClassifier(300, min_samples_leaf=2) if task == Task.multilabel else ExtraTreesRegressor(300)
+    return ExtraTreesRegressor(300) if task == "ranking" else ExtraTreesClassifier(300, min_samples_leaf=2)
