@@ -1,5 +1,7 @@
 """EBM = (Y, q, g, tau, f): p(y|x) = q(y|x) (f+*)'(g(x, y) - tau(x))."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 
@@ -19,7 +21,8 @@ class EBM(eqx.Module):
 
     q is a probability; without one it is uniform. Where q depends on x its parameters come with the data
     (`Batch.reference`). g and tau are trained, q and f are fixed. The `surrogate` is a tractable neighbor of p, from
-    which to draw and on which tau can build; without one it is the one of `surrogates.surrogate`, if there is any.
+    which to draw and on which tau can build; without one it is the one of `surrogates.surrogate`, if there is any, and
+    with False there is none.
     """
 
     g: Energy
@@ -35,13 +38,13 @@ class EBM(eqx.Module):
         *,
         q: AbstractMeasure | None = None,
         f: AbstractDivergence | None = None,
-        surrogate: AbstractSurrogate | None = None,
+        surrogate: AbstractSurrogate | Literal[False] | None = None,
     ):
         self.g = g
         self.tau = tau
         self.q = Uniform(g.space) if q is None else q
         self.f = KL() if f is None else f
-        self.surrogate = find(g.coupling, self.q, self.f) if surrogate is None else surrogate
+        self.surrogate = find(g.coupling, self.q, self.f) if surrogate is None else surrogate or None
 
     def __check_init__(self):
         if self.q.space != self.g.space:

@@ -213,7 +213,9 @@ class LocalSearch(eqx.Module):
         coupling = model.g.coupling
         r = row.q if row.near is None else row.near.r
         relaxed = rounded(coupling.polytope, oracle(coupling, Nothing())(coupling, row.theta).mu)
-        starts = jnp.concatenate([relaxed[None], r.sample(self.restarts - 1, key=key)])
+        starts = relaxed[None]
+        if self.restarts > 1:
+            starts = jnp.concatenate([starts, r.sample(self.restarts - 1, key=key)])
         rate = _log_score(model, row)
 
         def score(y):

@@ -33,7 +33,7 @@ def reproduce(
 ) -> None:
     """Run tables and figures of the paper. An interrupted run goes on where it stood."""
     from .. import datasets
-    from ..paper import run  # pyright: ignore[reportAttributeAccessIssue]
+    from ..paper import run
 
     if unknown := [name for name in names if name not in (*run.NAMES, ALL)]:
         raise ValueError(f"There is no {unknown[0]!r} in the paper; there are {', '.join(run.NAMES)}, and {ALL}.")
@@ -50,7 +50,7 @@ def report(
     They are HTML, Markdown and LaTeX, with pictures, in the same folder.
     """
     from ..paper import report as pages
-    from ..paper import run  # pyright: ignore[reportAttributeAccessIssue]
+    from ..paper import run
 
     for path in pages.write(run.document(folder), folder).values():
         typer.echo(path)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -117,16 +117,18 @@ class Recipe(eqx.Module):
         near = self._near(near_key)
         return EBM(Energy(h, self.coupling), self._tau(near, size, tau_key), q=self.q, f=self.f, surrogate=near)
 
-    def _near(self, key: Key) -> AbstractSurrogate | None:
+    def _near(self, key: Key) -> AbstractSurrogate | Literal[False] | None:
         """The surrogate of the table, or where there is none one that is learned beside the model."""
-        if not self.near or isinstance(self.coupling.space, Simplex):
+        if not self.near:
+            return False
+        if isinstance(self.coupling.space, Simplex):
             return None
         return find(self.coupling, self.q, self.f) or Amortized(self.coupling, key=key)
 
-    def _tau(self, near: AbstractSurrogate | None, size: int, key: Key) -> AbstractTau:
+    def _tau(self, near: AbstractSurrogate | Literal[False] | None, size: int, key: Key) -> AbstractTau:
         if isinstance(self.tau, AbstractTau):
             return self.tau
-        if self.tau == "residual" and near is not None and isinstance(self.f, KL):
+        if self.tau == "residual" and near and isinstance(self.f, KL):
             return Residual(MLP(near.summary_size(self.coupling, self.q), (), width=32, key=key))
         if self.tau in ("residual", "logits"):
             body = MLP(math.prod(self.coupling.theta_shape), (), width=self.width, key=key)
