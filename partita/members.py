@@ -21,7 +21,7 @@ from .model import EBM
 from .networks import Mean, Scaled
 from .objectives import AbstractObjective
 from .partition import Bound, Network, Residual
-from .solver import Progress, Solver, State, held_out, run_chunk
+from .solver import Progress, Solver, State, held_out, run_chunk, where
 
 __all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 
@@ -159,10 +159,10 @@ def _advance(
 ) -> Members:
     """The chunk's steps, of the members that are still active."""
     share = jnp.ones((len(active), 1)) if weights is None else jnp.asarray(weights, float)[:, chunk.data.index]
-    on = (np.arange(every) < chunk.steps) & active[:, None]
-    state, losses = _run(solver, now.state, chunk.data, share, chunk.rows, on)
+    on = np.arange(every) < chunk.steps
+    state, losses = _run(solver, now.state, chunk.data, share, chunk.rows, on, active)
     # A member that has stopped has no loss.
-    losses = np.concatenate([now.losses, np.where(on, losses, np.nan).T[: chunk.steps]])
+    losses = np.concatenate([now.losses, np.where(active[:, None], losses, np.nan).T[: chunk.steps]])
     models = now.models if len(now.measures) else state.model
     return Members(models, state, losses, now.measures, now.steps)
 
@@ -189,12 +189,14 @@ def _start(solver: Solver, models: EBM, keys: Any) -> State:
 
 
 @compiled
-def _run(solver: Solver, state: State, data: Batch, weights: Array, rows: Any, active: Any) -> tuple[State, Array]:
+def _run(
+    solver: Solver, state: State, data: Batch, weights: Array, rows: Any, on: Any, active: Any
+) -> tuple[State, Array]:
     def one(solver, state, weight, active):
         weight = weight if data.weight is None else weight * data.weight
         weighted = dataclasses.replace(data, weight=jnp.broadcast_to(weight, data.y.shape[:1]))
-        state, record = run_chunk(solver, state, weighted, rows, active)
-        return state, record["loss"]
+        moved, record = run_chunk(solver, state, weighted, rows, on)
+        return where(active, moved, state), record["loss"]
 
     return eqx.filter_vmap(one, out_axes=eqx.if_array(0))(solver, state, weights, active)
 

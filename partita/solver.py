@@ -111,7 +111,7 @@ class Solver(eqx.Module):
         model = eqx.combine(params, fixed)
         moved = State(model, state.model, moments, carried, state.step + 1, state.failed, state.key, state.data_key)
         failed = eqx.tree_at(lambda s: (s.model, s.failed), state, (state.good, jnp.asarray(True)))
-        return _where(finite & ~state.failed, moved, failed), {**info, "gradient_norm": size}
+        return where(finite & ~state.failed, moved, failed), {**info, "gradient_norm": size}
 
     def _penalize(self, g: Energy) -> Scalar:
         inside, between = _squared_weights(g.h), _squared_weights(g.coupling)
@@ -276,7 +276,7 @@ class _Run:
 
 
 def run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: Any) -> tuple[State, dict[str, Array]]:
-    """A scan over the steps of a chunk. Steps that are not active, or that come after a failure, do nothing."""
+    """A scan over the steps of a chunk. Steps that are not active do nothing, nor do those after a failure."""
     arrays, fixed = eqx.partition(state, eqx.is_array)
 
     def one(arrays, xs):
@@ -289,7 +289,8 @@ def run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: Any
 
         shapes = jax.eval_shape(go, arrays)[1]
         idle = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        return jax.lax.cond(on & ~eqx.combine(arrays, fixed).failed, go, lambda a: (a, idle), arrays)
+        # By `on` alone, which members share: vmapped, a branch that depends on a member would copy every state.
+        return jax.lax.cond(on, go, lambda a: (a, idle), arrays)
 
     arrays, record = jax.lax.scan(one, arrays, (index, active))
     return eqx.combine(arrays, fixed), record
@@ -318,7 +319,8 @@ def _squared_weights(part: PyTree) -> Scalar:
     return sum((jnp.sum(w**2) for w in weights), jnp.zeros(()))
 
 
-def _where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+def where(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+    """One tree or the other."""
     select = lambda a, b: jax.lax.select(condition, a, b) if eqx.is_array(a) else a  # noqa: E731
     return jax.tree.map(select, yes, no)
 
