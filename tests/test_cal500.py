@@ -39,7 +39,7 @@ def check_order(data, steps, samples, draws):
 
 def test_more_draws_come_closer_to_exact_mle(data):
     """300 steps of the paper's Figure 1: losses in the order of B', exact MLE the lowest."""
-    check_order(data, 300, [10, 100], "per-row")
+    check_order(data, 300, [10, 100], "shared")
 
 
 @pytest.mark.parametrize("rate", [1e-3, 1e-2, 1e-1])
