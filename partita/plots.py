@@ -13,8 +13,9 @@ import scipy.stats
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-except ImportError as error:
-    raise ImportError('partita.plots draws with matplotlib: install it by pip install "partita[plots]".') from error
+except ModuleNotFoundError as error:
+    said = 'partita.plots draws with matplotlib: install it by pip install "partita[plots]".'
+    raise ModuleNotFoundError(said) from error
 
 from .couplings import LinearQuadratic
 from .metrics import calibration_bins, calibration_error, log_partition_error

@@ -34,7 +34,7 @@ np.savez("said.npz", X=X, sets=classifier.predict_proba(X), ranks=ranker.predict
 try:
     pt.plots
 except ModuleNotFoundError as error:
-    assert "matplotlib" in str(error)
+    assert "partita[plots]" in str(error)
 else:
     raise AssertionError("plots should need matplotlib")
 """
