@@ -1,11 +1,17 @@
 """What a person sees of a long run: a progress bar, as a callback of `fit`."""
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .solver import Progress as Told
 
-__all__ = ["ProgressBar"]
+__all__ = ["ProgressBar", "bar"]
+
+
+def bar(said: ProgressColumn) -> Progress:
+    """What is going on, how far it is in pictures and as `said`, time spent and time left, on the standard error."""
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(TextColumn("{task.description}"), BarColumn(), said, *times, console=Console(stderr=True))
 
 
 class ProgressBar:
@@ -15,14 +21,7 @@ class ProgressBar:
     """
 
     def __init__(self, title: str = "fit"):
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[said]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
+        self.bar = bar(TextColumn("{task.fields[said]}"))
         self.task = self.bar.add_task(title, total=None, said="compiling")
 
     def __enter__(self):

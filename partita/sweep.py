@@ -120,7 +120,7 @@ class Store:
 
     def get(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """The result of a configuration, None where there is none yet."""
-        return self[config] if config in self else None  # noqa: SIM401
+        return self._found.get(_name(config), {}).get("result")
 
     def __len__(self) -> int:
         return len(self._found)

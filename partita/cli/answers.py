@@ -12,7 +12,7 @@ from ..datasets import DataError, Dataset, Task, read
 from ..estimators import LabelRanker, MultilabelClassifier
 from ..estimators.ranker import shared_ranks
 from ..persistence import ConsentError, FileError, load
-from ..preprocessing import Rankings
+from ..preprocessing import Rankings, orderings
 
 __all__ = ["answered", "check", "figures", "open_model", "outputs", "read_for", "remember_names", "task_of"]
 
@@ -76,7 +76,7 @@ def as_rows(fitted: Fitted, found: Dataset) -> Any:
 def outputs(found: Dataset) -> np.ndarray:
     """y: label sets as a 0/1 array, rankings as strings."""
     if found.task == "ranking":
-        return found.y if found.y.dtype == object else _orders(found.y, found.classes)
+        return found.y if found.y.dtype == object else orderings(found.y, found.classes)
     return found.y.toarray() if scipy.sparse.issparse(found.y) else found.y
 
 
@@ -86,7 +86,7 @@ def answered(fitted: Fitted, found: Dataset, proba: bool) -> dict[str, list[Any]
     said = fitted.predict(x)
     y = fitted.codec_.encode(said).y
     ranked = isinstance(fitted, LabelRanker)
-    made = [(RANKING, _orders(y, labels))] if ranked else list(zip(labels, y.T, strict=True))
+    made = [(RANKING, orderings(y, labels))] if ranked else list(zip(labels, y.T, strict=True))
     made.append((LOG_PROB, fitted.log_prob(x, said)))
     if proba:
         made += _marginals(np.asarray(fitted.predict_proba(x)), labels)
@@ -128,11 +128,6 @@ def _in_kind(fitted: Fitted, found: Dataset) -> Any:
     if np.isnan(y).any():
         raise DataError(f"{found.name}: the model was fitted on {kind}, which cannot be known in part.")
     return fitted.codec_.decode(y)
-
-
-def _orders(y: np.ndarray, labels: Any) -> np.ndarray:
-    """Rank vectors as strings, best first."""
-    return np.array([">".join(labels[j] for j in order) for order in np.argsort(y, axis=1)], object)
 
 
 def _marginals(p: np.ndarray, labels: list[str]) -> list[tuple[str, np.ndarray]]:

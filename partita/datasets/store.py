@@ -70,11 +70,16 @@ def content(file: File, folder: Folder = None, download: bool = True) -> tuple[P
     It is looked for in `folder` (else PARTITA_DATA), then in the cache. What is wrong in the cache is downloaded again,
     unless its checksum was only taken on first use.
     """
-    path = _held(file, folder)
-    if path is None and not download:
+    held = _held(file, folder)
+    if held is not None:
+        try:
+            return held, _accepted(file, held)
+        except DataError:
+            if not (download and file.sha256 and _is_ours(held)):
+                raise
+    elif not download:
         raise FileNotFoundError(f"{file.path} is not on this machine. {_by_hand(file, folder)}")
-    if path is None or (download and file.sha256 and _is_ours(path) and _state(file, path).verdict == "wrong"):
-        path = _downloaded(file, folder)
+    path = _downloaded(file, folder)
     return path, _accepted(file, path)
 
 

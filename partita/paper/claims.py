@@ -1,5 +1,6 @@
 """What the paper says in words, as checks on our figures."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -77,21 +78,10 @@ def _approaches(look: figures.Look, effort: Effort) -> Claim:
     ends = _ends("loss", look, effort)
     if not ends:
         return Claim(text, None, "Not all curves were run.")
-    in_order = [
-        name
-        for name, found in ends.items()
-        if all(
-            a > b
-            for a, b in zip(
-                [found[d] for d in figures.DRAWS], [*[found[d] for d in figures.DRAWS[1:]], found[None]], strict=True
-            )
-        )
-    ]
-    said = "; ".join(
-        f"{name} " + " > ".join(f"{found[draws]:.2f}" for draws in (*figures.DRAWS, None))
-        for name, found in ends.items()
-    )
-    return Claim(text, len(in_order) == len(ends), f"Last loss by B' = 10, 100, 1000, exact: {said}.")
+    losses = {name: [found[draws] for draws in (*figures.DRAWS, None)] for name, found in ends.items()}
+    falling = all(a > b for values in losses.values() for a, b in itertools.pairwise(values))
+    said = "; ".join(f"{name} {', '.join(f'{value:.2f}' for value in values)}" for name, values in losses.items())
+    return Claim(text, falling, f"Last loss by B' = 10, 100, 1000, exact: {said}.")
 
 
 def _correlates(look: figures.Look, effort: Effort) -> Claim:
@@ -101,7 +91,7 @@ def _correlates(look: figures.Look, effort: Effort) -> Claim:
     found = {each["dataset"]: look(each) for each in figures.wanted("figure2", effort)}
     if any(result is None for result in found.values()):
         return Claim(text, None, "Not all sets were run.")
-    values = {name: float(np.corrcoef(r["learned"], r["exact"])[0, 1]) for name, r in found.items() if r}
+    values = {name: figures.correlation(result) for name, result in found.items() if result}
     said = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
     return Claim(text, min(values.values()) > STRONG, f"{said}.")
 

@@ -19,10 +19,10 @@ from ..polytopes import Cube
 from ..solver import Progress, Solver, fit
 from . import printed
 from .document import Figure, Panel, Series
-from .protocol import Effort, Setting, config, partitions, standardized
+from .protocol import Effort, Setting, config, standardized
 from .tables import CAL500
 
-__all__ = ["FIGURES", "build", "curve", "partitions", "wanted"]
+__all__ = ["CURVES", "DRAWS", "FIGURES", "build", "correlation", "curve", "wanted"]
 
 DRAWS = (10, 100, 1000)
 # The paper's setting of the curves.
@@ -37,12 +37,9 @@ Look = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 def wanted(name: str, effort: Effort, chosen: Collection[str] = ()) -> list[dict[str, Any]]:
     """The configurations of a figure: of some sets, or of all."""
     if name in CURVES:
-        sets = CURVES[name]
-        found = [_curve(dataset, draws, effort) for dataset in sets for draws in (None, *DRAWS)]
-    elif name == "figure2":
-        found = [_partition(dataset, "unary", effort) for dataset in printed.SETS]
+        found = [_curve(dataset, draws, effort) for dataset in CURVES[name] for draws in (None, *DRAWS)]
     else:
-        found = [_partition(dataset, polytope, effort) for polytope in POLYTOPES for dataset in printed.RANKINGS]
+        found = [*_partitions(name, effort).values()]
     return [each for each in found if not chosen or each["dataset"] in chosen]
 
 
@@ -77,15 +74,13 @@ def build(name: str, look: Look, effort: Effort) -> Figure:
     """The figure with what there is."""
     if name in CURVES:
         return Figure(name, *_CAPTIONS[name], _curves(CURVES[name], look, effort))
-    if name == "figure2":
-        panels = [_beside(dataset, dataset, look(_partition(dataset, "unary", effort))) for dataset in printed.SETS]
-    else:
-        panels = [
-            _beside(dataset, f"{dataset}, {polytope}", look(_partition(dataset, polytope, effort)))
-            for polytope in POLYTOPES
-            for dataset in printed.RANKINGS
-        ]
-    return Figure(name, *_CAPTIONS[name], tuple(panel for panel in panels if panel.series))
+    panels = [_beside(title, found) for title, given in _partitions(name, effort).items() if (found := look(given))]
+    return Figure(name, *_CAPTIONS[name], tuple(panels))
+
+
+def correlation(found: Mapping[str, Any]) -> float:
+    """Of the learned and the exact log-partitions."""
+    return float(np.corrcoef(found["learned"], found["exact"])[0, 1])
 
 
 def _curves(sets: Collection[str], look: Look, effort: Effort) -> tuple[Panel, ...]:
@@ -103,27 +98,34 @@ def _curves(sets: Collection[str], look: Look, effort: Effort) -> tuple[Panel, .
     return tuple(panel for panel in panels if panel.series)
 
 
-def _beside(dataset: str, title: str, found: dict[str, Any] | None) -> Panel:
+def _beside(title: str, found: Mapping[str, Any]) -> Panel:
     """Rows in the order of their exact log-partition."""
-    if found is None:
-        return Panel(title, "", "", ())
-    order, correlation = np.argsort(found["exact"]), np.corrcoef(found["exact"], found["learned"])[0, 1]
+    order = np.argsort(found["exact"])
     rows = tuple(map(float, range(1, len(order) + 1)))
     series = [
         Series(what, rows, tuple(np.asarray(found[what])[order].tolist()), "points") for what in ("learned", "exact")
     ]
-    return Panel(f"{title}: correlation {correlation:.3f}", "test row, by exact value", "log-partition", tuple(series))
+    title = f"{title}: correlation {correlation(found):.3f}"
+    return Panel(title, "test row, by exact value", "log-partition", tuple(series))
 
 
 def _curve(dataset: str, draws: int | None, effort: Effort) -> dict[str, Any]:
-    steps = QUICK_STEPS if len(effort.seeds) == 1 else STEPS
+    steps = QUICK_STEPS if effort.quick else STEPS
     return {"kind": "curve", "dataset": dataset, "draws": draws, "rate": RATE, "steps": steps, "seed": 0}
 
 
-def _partition(dataset: str, coupling: str, effort: Effort) -> dict[str, Any]:
-    model = "linear" if coupling == "unary" else "mlp"
-    setting = Setting(dataset, "min-min", "logistic", model, coupling, "mlp")
-    return config(setting, effort._replace(seeds=effort.seeds[:1]), "partition")
+def _partitions(name: str, effort: Effort) -> dict[str, dict[str, Any]]:
+    """The configurations of a figure's panels, by title."""
+    if name == "figure2":
+        settings = {each: Setting(each, "min-min", "logistic", "linear", "unary", "mlp") for each in printed.SETS}
+    else:
+        settings = {
+            f"{each}, {polytope}": Setting(each, "min-min", "logistic", "mlp", polytope, "mlp")
+            for polytope in POLYTOPES
+            for each in printed.RANKINGS
+        }
+    effort = effort._replace(seeds=effort.seeds[:1])
+    return {title: config(setting, effort, "partition") for title, setting in settings.items()}
 
 
 @eqx.filter_jit

@@ -55,6 +55,11 @@ class Effort(NamedTuple):
     width: int = 128
     depth: int = 2
 
+    @property
+    def quick(self) -> bool:
+        """Whether it is for a first look: one seed, and the estimators train less too."""
+        return len(self.seeds) == 1
+
 
 class Chosen(NamedTuple):
     """What the dev rows chose, and how well they were answered by it."""

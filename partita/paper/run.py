@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import rich
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn
 
-from .. import sweep
+from .. import progress, sweep
 from . import beyond, claims, figures, printed, protocol, report, tables
 from .document import Report
 
@@ -108,14 +107,7 @@ def _check(names: Collection[str], chosen: Collection[str], models: Collection[s
 @contextlib.contextmanager
 def _progress(total: int):
     """Tells of every configuration that is done; the time left is by those that were computed."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=rich.get_console()) as bar:
+    with progress.bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("training", total=total)
 
         def told(given: Mapping[str, Any]) -> None:

@@ -98,16 +98,13 @@ def build(name: str, look: Look, effort: Effort) -> Table:
     spec, rows = TABLES[name], []
     for heads, figures in printed.rows(spec.figures):
         cells = {
-            column: Cell(figure, look(config(_setting(heads, column), effort)), CAL500 if column == "cal500" else "")
+            column: Cell(figure, look(config(_setting(heads, column), effort)), _note(column))
             for column, figure in zip(spec.columns, figures, strict=True)
         }
-        said = dict(zip(HEADS, (_said(heads[0]), *map(_said, heads[1:])), strict=True))
+        said = dict(zip(HEADS, map(_said, heads), strict=True))
         rows.append(Row(tuple(said[head] for head in spec.heads), cells, PAPER))
     for other in _others(name):
-        cells = {
-            column: Cell(None, look(other.config(column, effort)), CAL500 if column == "cal500" else "")
-            for column in spec.columns
-        }
+        cells = {column: Cell(None, look(other.config(column, effort)), _note(column)) for column in spec.columns}
         rows.append(Row((other.title, *[""] * (len(spec.heads) - 1)), cells, other.block))
     return Table(name, spec.title, spec.caption, spec.heads, spec.columns, tuple(rows), unit="x 100")
 
@@ -121,6 +118,10 @@ def _others(name: str) -> list[Other]:
 def _setting(heads: tuple[str, ...], dataset: str) -> Setting:
     objective, loss, model, coupling, tau = heads
     return Setting(dataset, objective, loss, model, coupling, None if tau == "-" else tau)
+
+
+def _note(column: str) -> str:
+    return CAL500 if column == "cal500" else ""
 
 
 def _said(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from .features import Scaler, features
 from .label_sets import LabelSets
-from .rankings import Rankings
+from .rankings import Rankings, orderings
 from .tables import Encoded, framed
 
-__all__ = ["Encoded", "LabelSets", "Rankings", "Scaler", "features", "framed"]
+__all__ = ["Encoded", "LabelSets", "Rankings", "Scaler", "features", "framed", "orderings"]

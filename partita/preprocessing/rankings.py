@@ -13,7 +13,7 @@ import numpy as np
 from ..spaces import Permutations
 from .tables import Encoded, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
-__all__ = ["Rankings"]
+__all__ = ["Rankings", "orderings"]
 
 
 class Rankings(eqx.Module):
@@ -98,8 +98,13 @@ class Rankings(eqx.Module):
             raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
         if self.kind != "strings":
             return y.astype(self.dtype)
-        names = np.array([str(name) for name in self.classes], object)
-        return np.array([">".join(order) for order in names[np.argsort(y, axis=1)]], object)
+        return orderings(y, self.classes)
+
+
+def orderings(y: np.ndarray, classes: Any) -> np.ndarray:
+    """Rank vectors as strings of names, best first."""
+    names = np.array([str(name) for name in classes], object)
+    return np.array([">".join(order) for order in names[np.argsort(y, axis=1)]], object)
 
 
 def _kind(Y: Any) -> str:
