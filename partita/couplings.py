@@ -53,6 +53,10 @@ class AbstractCoupling(eqx.Module):
     def relaxed(self, theta: Float[Array, " *theta"], mu: Float[Array, " *shape"]) -> Scalar:
         """Phi at any point mu of C; at phi(y) it is Phi(theta, y)."""
 
+    def scores(self, theta: Float[Array, " *theta"], ys: Int[Array, "num *y"]) -> Float[Array, " num"]:
+        """Phi of outputs that many theta have in common: what of it depends on them alone is computed once."""
+        return jax.vmap(self, in_axes=(None, 0))(theta, ys)
+
     def around(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"]) -> Float[Array, " moves"]:
         """Phi of every output one local move away from y."""
         return jax.vmap(lambda y: self(theta, y))(self.space.moves(y))
@@ -76,6 +80,9 @@ class Bilinear(AbstractCoupling):
 
     def relaxed(self, theta, mu):
         return jnp.vdot(theta, mu)
+
+    def scores(self, theta, ys):
+        return jax.vmap(self.polytope.encode)(ys).reshape(len(ys), -1).astype(theta.dtype) @ theta.ravel()
 
 
 class AbstractInteraction(eqx.Module):

@@ -21,7 +21,7 @@ from .model import EBM
 from .networks import Mean, Scaled
 from .objectives import AbstractObjective
 from .partition import Bound, Network, Residual
-from .solver import Progress, Solver, State, held_out, run_chunk, where
+from .solver import Progress, Solver, State, held_out, run_chunk
 
 __all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 
@@ -59,18 +59,21 @@ class Members(eqx.Module):
 
 def stacked(trees: Sequence[PyTree]) -> PyTree:
     """One tree of many, its arrays with a leading axis; what is no array must be the same in all."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees)
+
+    def together(*leaves):
+        return _stack([_host(leaf) for leaf in leaves]) if eqx.is_array(leaves[0]) else leaves[0]
+
+    return jax.tree.map(together, *trees)
 
 
 def member(tree: PyTree, i: int | slice | np.ndarray) -> PyTree:
     """The i-th of a stacked tree; of several i, a stack of them."""
-    return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(_host(leaf)[i]) if eqx.is_array(leaf) else leaf, tree)
 
 
-@compiled
 def made(make: Callable[[Key], EBM], keys: Any) -> EBM:
     """A model for each key, stacked."""
-    return eqx.filter_vmap(make, in_axes=0, out_axes=eqx.if_array(0))(keys)
+    return stacked([make(key) for key in keys])
 
 
 def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) -> Members:
@@ -78,7 +81,7 @@ def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) 
     solver.objective.check(member(models, 0))
     nothing = np.zeros((0, size(models)))
     keys = key if key.ndim else jax.random.split(jax.random.fold_in(key, 0), size(models))
-    begun = _start(_for_each(solver, models), models, keys) if state is None else state
+    begun = _begin(_for_each(solver, models), models, keys) if state is None else state
     return Members(models, begun, nothing, nothing, ())
 
 
@@ -158,9 +161,12 @@ def _advance(
     now: Members, solver: Solver, chunk: Chunk, weights: np.ndarray | None, active: np.ndarray, every: int
 ) -> Members:
     """The chunk's steps, of the members that are still active."""
-    share = jnp.ones((len(active), 1)) if weights is None else jnp.asarray(weights, float)[:, chunk.data.index]
+    index = np.asarray(chunk.data.index)
+    # As large without weights as with them: one program for both.
+    share = np.ones((len(active), len(index))) if weights is None else np.asarray(weights)[:, index]
     on = np.arange(every) < chunk.steps
-    state, losses = _run(solver, now.state, chunk.data, share, chunk.rows, on, active)
+    share, step = jnp.asarray(share, float), np.int32(len(now.losses))
+    state, losses = _run(solver, now.state, chunk.data, share, chunk.rows, on, active, step, _companies(now.state.key))
     # A member that has stopped has no loss.
     losses = np.concatenate([now.losses, np.where(active[:, None], losses, np.nan).T[: chunk.steps]])
     models = now.models if len(now.measures) else state.model
@@ -180,25 +186,81 @@ def _judge(now: Members, objective: AbstractObjective, held: Batch, key: Key) ->
     return Members(models, now.state, now.losses, np.vstack([now.measures, values]), (*now.steps, len(now.losses)))
 
 
+def _begin(solver: Solver, models: EBM, keys: Any) -> State:
+    """The first state of each. Its models need not pass through a program."""
+    rest = _start(solver, models, keys)
+    return eqx.tree_at(_both, rest, (models, models), is_leaf=lambda leaf: leaf is None)
+
+
 @compiled
 def _start(solver: Solver, models: EBM, keys: Any) -> State:
+    """All of the first state but the models."""
+
     def one(solver, model, key):
-        return solver.init(model, key=key)
+        return eqx.tree_at(_both, solver.init(model, key=key), (None, None))
 
     return eqx.filter_vmap(one, out_axes=eqx.if_array(0))(solver, models, keys)
 
 
+def _both(state: State) -> tuple[Any, Any]:
+    return state.model, state.good
+
+
+def _stack(leaves: list[Any]) -> Array:
+    host = all(isinstance(leaf, np.ndarray) for leaf in leaves)
+    return jnp.asarray(np.stack(leaves)) if host else jnp.stack(leaves)
+
+
+def _host(leaf: Any) -> Any:
+    """Where numpy can cut and stack it, for which nothing need be compiled."""
+    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
+
+
 @compiled
 def _run(
-    solver: Solver, state: State, data: Batch, weights: Array, rows: Any, on: Any, active: Any
+    solver: Solver,
+    state: State,
+    data: Batch,
+    weights: Array,
+    rows: Any,
+    on: Any,
+    active: Any,
+    step: Any,
+    companies: int,
 ) -> tuple[State, Array]:
-    def one(solver, state, weight, active):
-        weight = weight if data.weight is None else weight * data.weight
-        weighted = dataclasses.replace(data, weight=jnp.broadcast_to(weight, data.y.shape[:1]))
-        moved, record = run_chunk(solver, state, weighted, rows, on)
-        return where(active, moved, state), record["loss"]
+    """The steps of a chunk, member by member in companies that have their key in common, and so their draws."""
 
-    return eqx.filter_vmap(one, out_axes=eqx.if_array(0))(solver, state, weights, active)
+    def one(solver, state, weight, active, key):
+        weight = weight if data.weight is None else weight * data.weight
+        weighted = dataclasses.replace(data, weight=weight)
+        moved, record = run_chunk(solver, state, weighted, rows, on, going=active, key=(key, step))
+        return moved, record["loss"]
+
+    def company(solver, state, weights, active, keys):
+        return eqx.filter_vmap(one, in_axes=(*[eqx.if_array(0)] * 4, None), out_axes=eqx.if_array(0))(
+            solver, state, weights, active, keys[0]
+        )
+
+    each = (solver, state, weights, active, state.key)
+    if companies == len(active):
+        return eqx.filter_vmap(one, out_axes=eqx.if_array(0))(*each)
+    size = len(active) // companies
+    found = eqx.filter_vmap(company, out_axes=eqx.if_array(0))(*_reshaped(each, 1, companies, size))
+    return _reshaped(found, 2, len(active))
+
+
+def _reshaped(tree: PyTree, axes: int, *sizes: int) -> PyTree:
+    """Its arrays with other leading axes."""
+    return jax.tree.map(lambda leaf: leaf.reshape(*sizes, *leaf.shape[axes:]) if eqx.is_array(leaf) else leaf, tree)
+
+
+def _companies(keys: Any) -> int:
+    """How many blocks of equally many members have a key in common."""
+    data = np.asarray(jax.random.key_data(keys))
+    same = (data[1:] == data[:-1]).all(axis=1)
+    starts = np.flatnonzero(np.append(True, ~same))
+    sizes = np.diff(np.append(starts, len(data)))
+    return len(starts) if (sizes == sizes[0]).all() else len(data)
 
 
 @compiled

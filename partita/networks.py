@@ -25,7 +25,8 @@ class Affine(eqx.Module):
     bias: Float[Array, " out"]
 
     def __init__(self, fan_in: int, fan_out: int, gain: float = 2.0, *, key: Key):
-        self.weight = math.sqrt(gain / fan_in) * jax.random.normal(key, (fan_out, fan_in))
+        shape = (fan_out, fan_in)
+        self.weight = math.sqrt(gain / fan_in) * jax.random.normal(key, shape) if gain else jnp.zeros(shape)
         self.bias = jnp.zeros(fan_out)
 
     def __call__(self, x):

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 
 from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
@@ -45,10 +46,11 @@ class State(eqx.Module):
 class Solver(eqx.Module):
     """An objective and how to minimize it.
 
-    `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...). `schedule` maps the
-    step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and of the coupling;
-    never over biases or tau. `coupling_penalty` is that of the coupling's own weights, `penalty` unless given: pairs of
-    labels that are few beside the rows need less.
+    `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...); it sees the weights
+    of g as one vector, and those of tau as another. `schedule` maps the step to a factor on the learning rates. The
+    penalty is 1/2 penalty |W|^2 over the weights of h and of the coupling; never over biases or tau. `coupling_penalty`
+    is that of the coupling's own weights, `penalty` unless given: pairs of labels that are few beside the rows need
+    less.
     """
 
     objective: AbstractObjective
@@ -89,29 +91,30 @@ class Solver(eqx.Module):
         """The state before the first step."""
         self.objective.check(model)
         data_key, run_key, objective_key = jax.random.split(key, 3)
-        params = eqx.filter(model, model.trained())
-        moments = tuple(self.optimizer(rate).init(part) for rate, part in self._groups(params, 0))
+        weights = _Layout(model).flat(model)
+        moments = tuple(self.optimizer(rate).init(part) for rate, part in zip(self._rates(0), weights, strict=True))
         state = self.objective.init(model, key=objective_key)
         return State(model, model, moments, state, jnp.asarray(0), jnp.asarray(False), run_key, data_key)
 
     def step(self, state: State, batch: Batch) -> tuple[State, dict[str, Scalar]]:
         """One gradient step; where the loss or its gradient is not finite, back to the last good model for good."""
-        params, fixed = eqx.partition(state.model, state.model.trained())
-        key = jax.random.fold_in(state.key, state.step)
+        layout = _Layout(state.model)
+        moved, info = self._step(layout, layout.pack(state), batch, jax.random.fold_in(state.key, state.step))
+        return layout.unpack(moved, state.data_key), info
 
-        def total(params):
-            model = eqx.combine(params, fixed)
-            loss, (carried, info) = self.objective.loss(model, state.objective, batch, key=key)
+    def _step(self, layout: "_Layout", now: "_Packed", batch: Batch, key: Key) -> tuple["_Packed", dict[str, Scalar]]:
+        def total(weights):
+            model = layout.model(weights)
+            loss, (carried, info) = self.objective.loss(model, now.objective, batch, key=key)
             return loss + self._penalize(model.g), (carried, {"loss": loss, **info})
 
-        (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(params)
+        (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(now.weights)
         size = optax.tree.norm(grads)
-        params, moments = self._update(params, grads, state)
-        finite = jnp.isfinite(value) & jnp.isfinite(size) & jnp.isfinite(optax.tree.norm(params))
-        model = eqx.combine(params, fixed)
-        moved = State(model, state.model, moments, carried, state.step + 1, state.failed, state.key, state.data_key)
-        failed = eqx.tree_at(lambda s: (s.model, s.failed), state, (state.good, jnp.asarray(True)))
-        return where(finite & ~state.failed, moved, failed), {**info, "gradient_norm": size}
+        weights, moments = self._update(now, grads)
+        finite = jnp.isfinite(value) & jnp.isfinite(size) & jnp.isfinite(optax.tree.norm(weights))
+        moved = _Packed(weights, now.weights, moments, carried, now.step + 1, now.failed, now.key)
+        failed = eqx.tree_at(lambda s: (s.weights, s.failed), now, (now.good, jnp.asarray(True)))
+        return where(finite & ~now.failed, moved, failed), {**info, "gradient_norm": size}
 
     def _penalize(self, g: Energy) -> Scalar:
         inside, between = _squared_weights(g.h), _squared_weights(g.coupling)
@@ -119,20 +122,58 @@ class Solver(eqx.Module):
             between = between + jnp.sum(g.coupling.shared**2)
         return 0.5 * (self.penalty * inside + self.coupling_penalty * between)
 
-    def _update(self, params: EBM, grads: EBM, state: State) -> tuple[EBM, PyTree]:
+    def _update(self, now: "_Packed", grads: "Weights") -> tuple["Weights", PyTree]:
         new, moments = [], []
-        slopes: tuple[Any, ...] = _parts(grads)
-        for (rate, part), slope, moment in zip(self._groups(params, state.step), slopes, state.optimizer, strict=True):
+        for rate, part, slope, moment in zip(self._rates(now.step), now.weights, grads, now.optimizer, strict=True):
             update, moment = self.optimizer(rate).update(slope, moment, part)
             new.append(optax.apply_updates(part, update))
             moments.append(moment)
-        return eqx.tree_at(_parts, params, tuple(new), is_leaf=lambda leaf: leaf is None), tuple(moments)
+        return tuple(new), tuple(moments)
 
-    def _groups(self, params: EBM, step: Any) -> list[tuple[Any, PyTree]]:
-        """(learning rate, parameters) of g, of tau and of the surrogate."""
+    def _rates(self, step: Any) -> tuple[Any, Any, Any]:
+        """The learning rates of g, of tau and of the surrogate."""
         factor = 1.0 if self.schedule is None else self.schedule(step)
-        rates = (self.learning_rate, self.tau_learning_rate, self.learning_rate)
-        return [(rate * factor, part) for rate, part in zip(rates, _parts(params), strict=True)]
+        return self.learning_rate * factor, self.tau_learning_rate * factor, self.learning_rate * factor
+
+
+# Those of g, of tau and of the surrogate, each as one vector.
+Weights = tuple[Float[Array, " g"], Float[Array, " tau"], Float[Array, " surrogate"]]
+
+
+class _Packed(eqx.Module):
+    """A state with its weights in vectors: a step has few operations to compile and to run, however many layers."""
+
+    weights: Weights
+    good: Weights
+    optimizer: PyTree
+    objective: PyTree
+    step: Int[Array, ""]
+    failed: Bool[Array, ""]
+    key: Key
+
+
+class _Layout:
+    """Where a model's weights are in the vectors, and everything of it that is not trained."""
+
+    def __init__(self, model: EBM):
+        params, self.fixed = eqx.partition(model, model.trained())
+        self.unravel = tuple(ravel_pytree(part)[1] for part in _parts(params))
+
+    def flat(self, model: EBM) -> Weights:
+        g, tau, surrogate = _parts(eqx.filter(model, model.trained()))
+        return ravel_pytree(g)[0], ravel_pytree(tau)[0], ravel_pytree(surrogate)[0]
+
+    def model(self, weights: Weights) -> EBM:
+        parts = tuple(unravel(part) for unravel, part in zip(self.unravel, weights, strict=True))
+        return eqx.combine(eqx.tree_at(_parts, self.fixed, parts, is_leaf=lambda leaf: leaf is None), self.fixed)
+
+    def pack(self, state: State) -> _Packed:
+        weights, good = self.flat(state.model), self.flat(state.good)
+        return _Packed(weights, good, state.optimizer, state.objective, state.step, state.failed, state.key)
+
+    def unpack(self, now: _Packed, data_key: Key) -> State:
+        model, good = self.model(now.weights), self.model(now.good)
+        return State(model, good, now.optimizer, now.objective, now.step, now.failed, now.key, data_key)
 
 
 class History(eqx.Module):
@@ -275,25 +316,38 @@ class _Run:
         return Solution(best, result, History(steps, self.measures), self.state)
 
 
-def run_chunk(solver: Solver, state: State, data: Batch, index: Any, active: Any) -> tuple[State, dict[str, Array]]:
-    """A scan over the steps of a chunk. Steps that are not active do nothing, nor do those after a failure."""
-    arrays, fixed = eqx.partition(state, eqx.is_array)
+def run_chunk(
+    solver: Solver, state: State, data: Batch, index: Any, active: Any, *, going: Any = None, key: Any = None
+) -> tuple[State, dict[str, Array]]:
+    """A scan over the steps of a chunk. Steps that are not active do nothing, nor do those after a failure.
+
+    Where `going` is False, all of them are for nothing. `key` are the state's key and its step, where members that
+    have both in common are to make their draws together.
+    """
+    layout = _Layout(state.model)
+    run_key, first = (state.key, state.step) if key is None else key
+    begun = layout.pack(state)
+    arrays, fixed = eqx.partition(begun, eqx.is_array)
 
     def one(arrays, xs):
-        rows, on = xs
+        rows, on, i = xs
         batch = data if rows is None else jax.tree.map(lambda a: a[rows], data)
+        step_key = jax.random.fold_in(run_key, first + i)
 
+        # Traced once: for the shapes, and as a branch.
+        @jax.jit
         def go(arrays):
-            state, info = solver.step(eqx.combine(arrays, fixed), batch)
-            return eqx.filter(state, eqx.is_array), info
+            moved, info = solver._step(layout, eqx.combine(arrays, fixed), batch, step_key)
+            return eqx.filter(moved, eqx.is_array), info
 
         shapes = jax.eval_shape(go, arrays)[1]
         idle = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         # By `on` alone, which members share: vmapped, a branch that depends on a member would copy every state.
         return jax.lax.cond(on, go, lambda a: (a, idle), arrays)
 
-    arrays, record = jax.lax.scan(one, arrays, (index, active))
-    return eqx.combine(arrays, fixed), record
+    arrays, record = jax.lax.scan(one, arrays, (index, active, jnp.arange(len(active))))
+    moved = eqx.combine(arrays, fixed)
+    return layout.unpack(moved if going is None else where(going, moved, begun), state.data_key), record
 
 
 _run_chunk = eqx.filter_jit(run_chunk)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import joblib
-import numpy as np
 import optax
 
 from . import members
@@ -39,7 +39,9 @@ class Grid(NamedTuple):
     seeds: Sequence[int]
 
     def points(self) -> list[Point]:
-        return [Point(*values) for values in itertools.product(self.rates, self.penalties, self.seeds)]
+        """Those of one seed side by side, so that they make their draws together."""
+        found = itertools.product(self.seeds, self.rates, self.penalties)
+        return [Point(rate, penalty, seed) for seed, rate, penalty in found]
 
 
 def train(
@@ -75,8 +77,9 @@ def train(
         )
         for point in points
     ]
-    solver, keys = members.stacked(solvers), jax.vmap(jax.random.key)(np.array([point.seed for point in points]))
-    models = members.made(make, keys)
+    keys = {point.seed: jax.random.key(point.seed) for point in points}
+    made = {seed: make(key) for seed, key in keys.items()}
+    solver, models = members.stacked(solvers), members.stacked([made[point.seed] for point in points])
     return members.fit(
         solver,
         models,
@@ -86,7 +89,7 @@ def train(
         key=jax.random.key(0),
         every=every,
         callbacks=callbacks,
-        resume=members.start(solver, models, key=keys),
+        resume=members.start(solver, models, key=jnp.stack([keys[point.seed] for point in points])),
     )
 
 
