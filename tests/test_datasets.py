@@ -50,7 +50,7 @@ def test_a_real_set_is_what_the_table_says(name, data_dir):
     if known.task == "ranking":
         np.testing.assert_array_equal(np.sort(found.y, axis=1), np.tile(np.arange(known.k), (len(found.y), 1)))
     else:
-        assert found.y.dtype == np.int8
+        assert found.y.dtype == np.int32
         assert set(np.unique(table(found.y))) == {0, 1}
     assert all(state.verdict == "good" for state in datasets.check(name, folder=data_dir))
 
@@ -189,7 +189,7 @@ def test_label_sets_in_csv(tmp_path):
     found = read(path, task="multilabel", labels=2)
     assert found.x.tolist() == [[1, 2], [3, 4]]
     assert found.y.tolist() == [[1, 0], [0, 1]]
-    assert found.y.dtype == np.int8
+    assert found.y.dtype == np.int32
     assert (found.feature_names, found.classes) == (("a, b", "c"), ("u", "v"))
     named = read(path, task="multilabel", labels=["v", "u"])
     assert (named.y.tolist(), named.classes) == ([[0, 1], [1, 0]], ("v", "u"))

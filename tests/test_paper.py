@@ -58,7 +58,7 @@ def data(monkeypatch):
     rng = np.random.RandomState(0)
     x = rng.randn(60, 4)
     scores = x @ rng.randn(4, 3)
-    sets = datasets.Dataset("emotions", "multilabel", x, (scores > 0).astype(np.int8), tuple("abcd"), tuple("efg"), 45)
+    sets = datasets.Dataset("emotions", "multilabel", x, (scores > 0).astype(np.int32), tuple("abcd"), tuple("efg"), 45)
     ranks = np.argsort(np.argsort(-scores, axis=1), axis=1)
     rankings = datasets.Dataset("iris", "ranking", x, ranks, tuple("abcd"), tuple("efg"))
     monkeypatch.setattr(datasets, "load", lambda name: {"emotions": sets, "iris": rankings}[name])

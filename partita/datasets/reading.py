@@ -31,9 +31,10 @@ class Dataset:
     """Rows x with outputs y, and what their columns are called.
 
     x is an array, or csr where the file is sparse. Label sets y are 0/1 (n, k): csr where x is csr, else an array of
-    int8, or of floats if labels are missing, which are NaN. Rankings are rank vectors (n, k), 0 is best, where every
-    row ranks every label strictly; otherwise, with ties, they are the n strings of the file. The first `train` rows are
-    the official training rows; None if there are none. `note` is what to know before numbers are compared.
+    int32 (scikit-learn mixes up more than 128 labels of int8), or of floats if labels are missing, which are NaN.
+    Rankings are rank vectors (n, k), 0 is best, where every row ranks every label strictly; otherwise, with ties, they
+    are the n strings of the file. The first `train` rows are the official training rows; None if there are none. `note`
+    is what to know before numbers are compared.
     """
 
     name: str
@@ -127,7 +128,7 @@ def _from_libsvm(content: bytes, name: str, task: Task, labels: object, features
         if number is not None and number < (asked == "features"):
             raise ValueError(f"{asked} must be a number of columns; got {number}.")
     x, y = read_libsvm(content, name, features=features, labels=labels)
-    return Dataset(name, task, x, y.astype(np.int8), (), tuple(map(str, range(y.shape[1]))))
+    return Dataset(name, task, x, y.astype(np.int32), (), tuple(map(str, range(y.shape[1]))))
 
 
 def _label_columns(columns: tuple[str, ...], labels: int | str | Sequence[str] | None, name: str) -> list[int]:
@@ -176,7 +177,7 @@ def _label_sets(table: Fields, outputs: list[int]) -> np.ndarray:
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
         raise table.error(int(i), f"expected 0 or 1 in the label {shown(columns[j])}, got {y[i, j]:g}.")
-    return y if np.isnan(y).any() else y.astype(np.int8)
+    return y if np.isnan(y).any() else y.astype(np.int32)
 
 
 def _sparse_sets(table: Sparse, inputs: list[int], outputs: list[int], task: Task) -> tuple[Matrix, Matrix]:
@@ -189,7 +190,7 @@ def _sparse_sets(table: Sparse, inputs: list[int], outputs: list[int], task: Tas
         i = int(np.searchsorted(y.indptr, at, side="right")) - 1
         column = shown(table.fields.columns[outputs[y.indices[at]]])
         raise table.fields.error(i, f"expected 0 or 1 in the label {column}, got {y.data[at]:g}.")
-    return x, y.astype(np.int8)
+    return x, y.astype(np.int32)
 
 
 def _rankings(table: Fields, column: int, letters: str) -> tuple[np.ndarray, tuple[str, ...]]:

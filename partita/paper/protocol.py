@@ -50,7 +50,7 @@ class Effort(NamedTuple):
     penalties: tuple[float, ...]
     seeds: tuple[int, ...]
     steps: int
-    draws: int = 1000
+    draws: int = 200
     batch_size: int = 128
     width: int = 128
     depth: int = 2
@@ -70,8 +70,8 @@ class Chosen(NamedTuple):
     dev: float
 
 
-FULL = Effort((1e-4, 1e-3, 1e-2), (1e-3, 1e-2, 1e-1, 1.0), (0, 1, 2), 2000)
-QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 300, draws=200)
+FULL = Effort((1e-3, 1e-2), (1e-2, 1e-1, 1.0), (0, 1, 2), 600)
+QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 300, width=64)
 
 
 def config(setting: Setting, effort: Effort, kind: str = "score") -> dict[str, Any]:
