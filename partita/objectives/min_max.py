@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from .._types import Array, Float, PyTree, Scalar
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
@@ -68,7 +69,8 @@ class MinMax(AbstractObjective):
             )
 
     def init(self, model, *, key):
-        return Playing(self.generator, self._optimizer().init(eqx.filter(self.generator, eqx.is_inexact_array)))
+        weights, _ = ravel_pytree(eqx.filter(self.generator, eqx.is_inexact_array))
+        return Playing(self.generator, self._optimizer().init(weights))
 
     def check(self, model):
         if self.generator.outputs != model.space:
@@ -78,20 +80,21 @@ class MinMax(AbstractObjective):
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         learned, fixed = eqx.partition(state.generator, eqx.is_inexact_array)
+        weights, unravel = ravel_pytree(learned)
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
         draws = jax.vmap(state.generator)(batch.x).sample(self.num_samples, key=key)
         scores = jax.vmap(jax.vmap(model.g.coupling, in_axes=(None, 0)))(rows.theta, draws)
         rewards = jax.lax.stop_gradient(scores)
 
-        def generate(learned):
+        def generate(weights):
             """What the generator minimizes: its gradient is that of KL(p, q) - E_p g."""
-            generator = eqx.combine(learned, fixed)
+            generator = eqx.combine(unravel(weights), fixed)
             found = jax.vmap(lambda x, q, y, g: _play(generator(x), q, y, g))(batch.x, rows.q, draws, rewards)
             return mean(found[0], batch), found[1]
 
-        slope, kl = eqx.filter_grad(generate, has_aux=True)(learned)
-        update, moments = self._optimizer().update(slope, state.moments, learned)
-        generator = eqx.combine(eqx.apply_updates(learned, update), fixed)
+        slope, kl = jax.grad(generate, has_aux=True)(weights)
+        update, moments = self._optimizer().update(slope, state.moments, weights)
+        generator = eqx.combine(unravel(optax.apply_updates(weights, update)), fixed)
         kl = jax.lax.stop_gradient(mean(kl, batch))
         observed = jax.vmap(model.g.coupling)(rows.theta, batch.y)
         loss = mean(scores.mean(axis=1) - observed, batch) - kl

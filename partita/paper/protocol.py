@@ -71,7 +71,7 @@ class Chosen(NamedTuple):
 
 
 FULL = Effort((1e-3, 1e-2), (1e-2, 1e-1, 1.0), (0, 1, 2), 600)
-QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 300, width=64)
+QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 200, width=64)
 
 
 def config(setting: Setting, effort: Effort, kind: str = "score") -> dict[str, Any]:

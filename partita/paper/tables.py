@@ -90,7 +90,8 @@ def wanted(
     columns = [column for column in spec.columns if not datasets or column in datasets]
     settings = [_setting(heads, column) for heads, _ in printed.rows(spec.figures) for column in columns]
     ours = [] if models else [other.config(column, effort) for other in _others(name) for column in columns]
-    return [config(setting, effort) for setting in settings if not models or setting.model in models] + ours
+    # The estimators first, which take longest: nothing waits for them in the end.
+    return ours + [config(setting, effort) for setting in settings if not models or setting.model in models]
 
 
 def build(name: str, look: Look, effort: Effort) -> Table:
