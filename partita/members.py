@@ -26,9 +26,13 @@ from .solver import Progress, Solver, State, held_out, run_chunk
 __all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 
 
-def compiled(fn: Callable) -> Callable:
-    """Compiled as a whole, but little optimized: it runs no slower, and compiles in 6 s in place of 21 on yeast."""
-    return eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 1})(fn)  # pyright: ignore
+# Compiled as a whole, but little optimized: it runs no slower, and compiles in 6 s in place of 21 on yeast.
+OPTIONS: Any = {"xla_backend_optimization_level": 1}
+# Half the time to compile again, and steps that take half as long again: for runs that are over before that counts.
+BRIEF_OPTIONS: Any = {**OPTIONS, "xla_cpu_use_fusion_emitters": False}
+BRIEF_STEPS = 300
+compiled = eqx.filter_jit(compiler_options=OPTIONS)
+compiled_briefly = eqx.filter_jit(compiler_options=BRIEF_OPTIONS)
 
 
 class Members(eqx.Module):
@@ -117,7 +121,7 @@ def fit(
     solver, active, asked = _for_each(solver, models), _active(now, patience), False
     while (step := len(now.losses)) < steps and active.any() and not asked:
         chunk = reader.read(step, min(every - step % every, steps - step), every)
-        now = _advance(now, solver, chunk, weights, active, every)
+        now = _advance(now, solver, chunk, weights, active, every, _run_briefly if steps <= BRIEF_STEPS else _run)
         if held is not None:
             now = _judge(now, judge, held, judge_key)
         active = _active(now, patience)
@@ -158,7 +162,13 @@ def _active(now: Members, patience: int | None) -> np.ndarray:
 
 
 def _advance(
-    now: Members, solver: Solver, chunk: Chunk, weights: np.ndarray | None, active: np.ndarray, every: int
+    now: Members,
+    solver: Solver,
+    chunk: Chunk,
+    weights: np.ndarray | None,
+    active: np.ndarray,
+    every: int,
+    run: Callable[..., tuple[State, Array]],
 ) -> Members:
     """The chunk's steps, of the members that are still active."""
     index = np.asarray(chunk.data.index)
@@ -166,7 +176,7 @@ def _advance(
     share = np.ones((len(active), len(index))) if weights is None else np.asarray(weights)[:, index]
     on = np.arange(every) < chunk.steps
     share, step = jnp.asarray(share, float), np.int32(len(now.losses))
-    state, losses = _run(solver, now.state, chunk.data, share, chunk.rows, on, active, step, _companies(now.state.key))
+    state, losses = run(solver, now.state, chunk.data, share, chunk.rows, on, active, step, _companies(now.state.key))
     # A member that has stopped has no loss.
     losses = np.concatenate([now.losses, np.where(active[:, None], losses, np.nan).T[: chunk.steps]])
     models = now.models if len(now.measures) else state.model
@@ -192,7 +202,7 @@ def _begin(solver: Solver, models: EBM, keys: Any) -> State:
     return eqx.tree_at(_both, rest, (models, models), is_leaf=lambda leaf: leaf is None)
 
 
-@compiled
+@compiled_briefly
 def _start(solver: Solver, models: EBM, keys: Any) -> State:
     """All of the first state but the models."""
 
@@ -216,8 +226,7 @@ def _host(leaf: Any) -> Any:
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
 
 
-@compiled
-def _run(
+def _steps(
     solver: Solver,
     state: State,
     data: Batch,
@@ -247,6 +256,9 @@ def _run(
     size = len(active) // companies
     found = eqx.filter_vmap(company, out_axes=eqx.if_array(0))(*_reshaped(each, 1, companies, size))
     return _reshaped(found, 2, len(active))
+
+
+_run, _run_briefly = compiled(_steps), compiled_briefly(_steps)
 
 
 def _reshaped(tree: PyTree, axes: int, *sizes: int) -> PyTree:
