@@ -31,8 +31,8 @@ OPTIONS: Any = {"xla_backend_optimization_level": 1}
 # Half the time to compile again, and steps that take half as long again: for runs that are over before that counts.
 BRIEF_OPTIONS: Any = {**OPTIONS, "xla_cpu_use_fusion_emitters": False}
 BRIEF_STEPS = 300
-compiled = eqx.filter_jit(compiler_options=OPTIONS)
-compiled_briefly = eqx.filter_jit(compiler_options=BRIEF_OPTIONS)
+compiled = eqx.filter_jit(compiler_options=OPTIONS)  # pyright: ignore
+compiled_briefly = eqx.filter_jit(compiler_options=BRIEF_OPTIONS)  # pyright: ignore
 
 
 class Members(eqx.Module):

@@ -82,6 +82,13 @@ def test_a_score_is_one_number(name):
     assert values[1:].std(1).min() > 1e-3
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_outputs_in_common_score_as_each_alone(name):
+    coupling, theta, y, values = scored(name)
+    found = jax.jit(jax.vmap(coupling.scores, in_axes=(0, None)))(theta, y)
+    np.testing.assert_allclose(found, values, atol=1e-5)
+
+
 @of_kind(Bilinear)
 def test_bilinear_is_the_inner_product(name):
     coupling, theta, _, values = scored(name)

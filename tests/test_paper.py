@@ -1,6 +1,11 @@
 """The paper's results: what is printed, what is trained for it, and what the report says of it."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -195,3 +200,39 @@ def test_efforts_differ_in_what_tells_them_apart():
     assert len(FULL.seeds) == 3
     assert len(QUICK.seeds) == 1
     assert protocol.QUICK.steps < protocol.FULL.steps
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("data_dir")
+def test_a_reproduction_that_is_killed_goes_on(tmp_path):
+    """No cell is trained twice, and the table is that of a run that was let alone."""
+    command = [
+        sys.executable,
+        "-m",
+        "partita",
+        "reproduce",
+        "table2",
+        "--quick",
+        "--dataset",
+        "iris",
+        "--model",
+        "linear",
+    ]
+    found = {}
+    for name in ("whole", "killed"):
+        path = tmp_path / name / run.RESULTS
+        if name == "killed":
+            first = subprocess.Popen([*command, "--out", str(path.parent)], stderr=subprocess.DEVNULL)
+            while not path.exists() or path.read_bytes().count(b"\n") < 3:
+                assert first.poll() is None
+                time.sleep(0.05)
+            os.kill(first.pid, signal.SIGKILL)
+            first.wait()
+        subprocess.run([*command, "--out", str(path.parent)], check=True, stderr=subprocess.DEVNULL)
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        assert len({json.dumps(entry["config"], sort_keys=True) for entry in entries}) == len(entries) == 8
+        store = sweep.Store(path)
+        scores = lambda given, store=store: tuple((store.get(given) or {"test": ()})["test"])  # noqa: E731
+        found[name] = tables.build("table2", scores, QUICK)
+    assert found["whole"] == found["killed"]
+    assert any(row.cells["iris"].values for row in found["whole"].rows)

@@ -99,10 +99,10 @@ def _correlates(look: figures.Look, effort: Effort) -> Claim:
 def _ends(what: str, look: figures.Look, effort: Effort) -> dict[str, dict[int | None, float]]:
     """The last value of every curve, by set and draws; nothing where one is missing."""
     ends: dict[str, dict[int | None, float]] = {}
-    for name in figures.CURVES:
-        for each in figures.wanted(name, effort):
-            result = look(each)
-            if result is None:
-                return {}
-            ends.setdefault(each["dataset"], {})[each["draws"]] = result[what][-1]
+    for dataset in itertools.chain.from_iterable(figures.CURVES.values()):
+        results = {draws: look(given) for draws, given in figures.curves(dataset, effort).items()}
+        if all(result is not None for result in results.values()):
+            ends[dataset] = {draws: result[what][-1] for draws, result in results.items() if result}
+        elif dataset != figures.LARGE:
+            return {}
     return ends

@@ -98,7 +98,11 @@ def _is_full(given: Mapping[str, Any]) -> bool:
 
 
 def _check(names: Collection[str], chosen: Collection[str], models: Collection[str]) -> None:
-    known = {"result": NAMES, "data set": (*printed.SETS, *printed.RANKINGS), "model": ("linear", "mlp", "resnet")}
+    known = {
+        "result": NAMES,
+        "data set": (*printed.SETS, *printed.RANKINGS, figures.LARGE),
+        "model": ("linear", "mlp", "resnet"),
+    }
     for (what, allowed), given in zip(known.items(), (names, chosen, models), strict=True):
         if unknown := sorted(set(given) - set(allowed)):
             raise ValueError(f"There is no {what} {unknown[0]!r}; choose from {', '.join(allowed)}.")
