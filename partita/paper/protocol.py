@@ -24,8 +24,6 @@ from ..spaces import AbstractSpace, Hypercube, Permutations
 
 __all__ = ["FULL", "QUICK", "Chosen", "Effort", "Setting", "config", "fitted", "partitions", "score", "standardized"]
 
-# Validations of a run; the one at which the dev rows are answered best says how many steps the last training makes.
-CHECKS = 10
 # One number per row learns only when its row is drawn: the paper's constant tau needs longer steps than the weights.
 TABLE_FACTOR = 10.0
 # So few trainings cost less than another compilation.
@@ -44,7 +42,10 @@ class Setting(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How long and how widely it is searched."""
+    """How long and how widely it is searched.
+
+    Of `checks` along a run, the one at which dev rows are answered best says how many steps the last training makes.
+    """
 
     rates: tuple[float, ...]
     penalties: tuple[float, ...]
@@ -54,6 +55,7 @@ class Effort(NamedTuple):
     batch_size: int = 128
     width: int = 128
     depth: int = 2
+    checks: int = 10
 
     @property
     def quick(self) -> bool:
@@ -71,7 +73,7 @@ class Chosen(NamedTuple):
 
 
 FULL = Effort((1e-3, 1e-2), (1e-2, 1e-1, 1.0), (0, 1, 2), 600)
-QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 200, width=64)
+QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 200, width=64, checks=4)
 
 
 def config(setting: Setting, effort: Effort, kind: str = "score") -> dict[str, Any]:
@@ -178,7 +180,7 @@ class _Trainer:
             Rows(self.x, self.y, batch_size=size),
             points,
             steps=steps,
-            every=math.ceil(self.effort.steps / CHECKS),
+            every=math.ceil(self.effort.steps / self.effort.checks),
             weights=np.tile(weight, (len(points), 1)),
             tau_factor=self.factor,
             optimizer=_optimizer(self.objective),

@@ -90,7 +90,8 @@ def wanted(
     columns = [column for column in spec.columns if not datasets or column in datasets]
     settings = [_setting(heads, column) for heads, _ in printed.rows(spec.figures) for column in columns]
     ours = [] if models else [other.config(column, effort) for other in _others(name) for column in columns]
-    # The estimators first, which take longest: nothing waits for them in the end.
+    # What takes longest comes first, so that nothing waits for it in the end.
+    settings.sort(key=lambda setting: setting.objective != "fenchel-young")
     return ours + [config(setting, effort) for setting in settings if not models or setting.model in models]
 
 
