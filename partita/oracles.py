@@ -212,7 +212,11 @@ class LocalSearch(eqx.Module):
     def __call__(self, model: EBM, row: Row, *, key: Key) -> Int[Array, " *y"]:
         coupling = model.g.coupling
         r = row.q if row.near is None else row.near.r
-        relaxed = rounded(coupling.polytope, oracle(coupling, Nothing())(coupling, row.theta).mu)
+        solve = oracle(coupling, Nothing())
+        if isinstance(solve, ProximalGradient):
+            # To be rounded and climbed from, it need not be exact.
+            solve = ProximalGradient(Nothing(), max_steps=50, tolerance=1e-3)
+        relaxed = rounded(coupling.polytope, solve(coupling, row.theta).mu)
         starts = relaxed[None]
         if self.restarts > 1:
             starts = jnp.concatenate([starts, r.sample(self.restarts - 1, key=key)])

@@ -14,7 +14,7 @@ from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import GeneralizedFenchelYoung, Perceptron
-from partita.oracles import oracle
+from partita.oracles import ProximalGradient, oracle
 from partita.partition import Network
 from partita.polytopes import Cube, Permutahedron
 from partita.regularizers import Entropy, Nothing, SquaredNorm
@@ -153,6 +153,22 @@ def test_the_relaxed_mode_of_a_linear_score_without_regularizer_is_the_mode():
     ebm = model(COUPLINGS["birkhoff"])
     x = np.random.default_rng(1).normal(size=(10, FEATURES))
     np.testing.assert_array_equal(inference.relaxed_mode(ebm, x, Nothing()), inference.mode(ebm, x))
+
+
+def test_an_oracle_of_ones_own_serves_and_one_for_something_else_is_refused():
+    coupling, regularizer = COUPLINGS["ising"], SquaredNorm(2.0)
+    theta, y = jax.random.normal(KEY, (6, *coupling.theta_shape)), vertices(coupling)[0][:6]
+    usual = losses(GeneralizedFenchelYoung(regularizer), coupling, theta, y)
+    coarse = losses(
+        GeneralizedFenchelYoung(regularizer, ProximalGradient(regularizer, tolerance=1e-3)), coupling, theta, y
+    )
+    np.testing.assert_allclose(coarse, usual, atol=1e-2)
+    stopped = losses(
+        GeneralizedFenchelYoung(regularizer, ProximalGradient(regularizer, max_steps=1)), coupling, theta, y
+    )
+    assert np.abs(stopped - usual).max() > 0.05, "it is the one that was given"
+    with pytest.raises(ValueError, match=r"oracle.*not for a Bilinear.*Leave it out"):
+        GeneralizedFenchelYoung(regularizer, ProximalGradient(SquaredNorm(1.0))).check(model(COUPLINGS["unary"]))
 
 
 def test_what_it_cannot_serve_is_refused_before_any_work():

@@ -5,6 +5,7 @@ import jax
 
 from .. import oracles
 from ..measures import Uniform
+from ..oracles import AbstractOracle
 from ..regularizers import AbstractRegularizer, Nothing, SquaredNorm
 from .base import AbstractObjective, check_whole, mean
 
@@ -17,9 +18,17 @@ class AbstractFenchelYoung(AbstractObjective):
     """
 
     regularizer: eqx.AbstractVar[AbstractRegularizer]
+    oracle: eqx.AbstractVar[AbstractOracle | None]
 
     def check(self, model):
-        oracles.oracle(model.g.coupling, self.regularizer)
+        coupling = model.g.coupling
+        if self.oracle is None:
+            oracles.oracle(coupling, self.regularizer)
+        elif not self.oracle.serves(coupling) or self.oracle.regularizer != self.regularizer:
+            raise ValueError(
+                f"The oracle, {self.oracle}, is not for a {type(coupling).__name__} coupling with {self.regularizer}. "
+                "Leave it out for the one of oracles.oracle."
+            )
         if not isinstance(model.q, Uniform):
             raise ValueError(
                 f"{type(self).__name__} learns g without a reference, and would ignore the model's "
@@ -29,7 +38,7 @@ class AbstractFenchelYoung(AbstractObjective):
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         coupling = model.g.coupling
-        solve = oracles.oracle(coupling, self.regularizer)
+        solve = oracles.oracle(coupling, self.regularizer) if self.oracle is None else self.oracle
 
         def of_row(x, y):
             theta = model.g.h(x)
@@ -42,15 +51,20 @@ class AbstractFenchelYoung(AbstractObjective):
 
 
 class GeneralizedFenchelYoung(AbstractFenchelYoung):
-    """The generalized Fenchel-Young loss: with a strictly convex Omega the argmax is one point, and the loss smooth."""
+    """The generalized Fenchel-Young loss: with a strictly convex Omega the argmax is one point, and the loss smooth.
+
+    The `oracle` finds the argmax: that of `oracles.oracle` unless given, a coarser one say.
+    """
 
     regularizer: AbstractRegularizer = SquaredNorm(1.0)
+    oracle: AbstractOracle | None = None
 
 
 class Perceptron(AbstractFenchelYoung):
     """The generalized perceptron loss, Omega = 0."""
 
     regularizer: AbstractRegularizer
+    oracle: AbstractOracle | None
 
     def __init__(self):
-        self.regularizer = Nothing()
+        self.regularizer, self.oracle = Nothing(), None

@@ -94,7 +94,8 @@ class MinMax(AbstractObjective):
 
         slope, kl = jax.grad(generate, has_aux=True)(weights)
         update, moments = self._optimizer().update(slope, state.moments, weights)
-        generator = eqx.combine(unravel(optax.apply_updates(weights, update)), fixed)
+        moved: Any = optax.apply_updates(weights, update)
+        generator = eqx.combine(unravel(moved), fixed)
         kl = jax.lax.stop_gradient(mean(kl, batch))
         observed = jax.vmap(model.g.coupling)(rows.theta, batch.y)
         loss = mean(scores.mean(axis=1) - observed, batch) - kl
