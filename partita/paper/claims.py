@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import figures, printed, tables
-from .document import Claim
+from .document import NEAR, Claim
 from .protocol import Effort, Setting, config
 
 __all__ = ["build"]
@@ -15,17 +15,36 @@ __all__ = ["build"]
 # Scores of a configuration, empty where it was not run; the result of a figure's configuration, None where not.
 Scores = Callable[[Mapping[str, Any]], tuple[float, ...]]
 STRONG = 0.8
+ENOUGH = 0.8
 
 
 def build(scores: Scores, look: figures.Look, effort: Effort) -> tuple[Claim, ...]:
     """Each claim with a verdict: None where the figures that it is about are not all there."""
     return (
+        *(_agrees(name, scores, effort) for name in ("table1", "table2")),
         *(_beats(other, scores, effort) for other in ("fenchel-young", "mcmc", "min-max")),
         _regularizes(look, effort),
         _approaches(look, effort),
         _birkhoff(scores, effort),
         _correlates(look, effort),
     )
+
+
+def _agrees(name: str, scores: Scores, effort: Effort) -> Claim:
+    table = tables.build(name, scores, effort)
+    text = (
+        f"{table.title}, min-min: our figures are within {NEAR:g} points of the printed ones or above them in at least "
+        f"{ENOUGH:.0%} of the cells (cal500 apart)."
+    )
+    rows = [row for row in table.rows if row.heads[0] == "min-min"]
+    cells = {(column, *row.heads[1:]): row.cells[column] for row in rows for column in table.columns}
+    more = {where: cell.difference for where, cell in cells.items() if where[0] != "cal500"}
+    if any(value is None for value in more.values()):
+        return Claim(text, None, "Not all cells were run.")
+    short = {where: value for where, value in more.items() if value is not None and value < -NEAR}
+    good = len(more) - len(short)
+    said = "; ".join(f"{' '.join(where)} {value:+.1f}" for where, value in short.items())
+    return Claim(text, good >= ENOUGH * len(more), f"{good} of {len(more)}. Below: {said or 'none'}.")
 
 
 def _beats(other: str, scores: Scores, effort: Effort) -> Claim:

@@ -27,6 +27,8 @@ __all__ = ["FULL", "QUICK", "Chosen", "Effort", "Setting", "config", "fitted", "
 
 # One number per row learns only when its row is drawn: the paper's constant tau needs longer steps than the weights.
 TABLE_FACTOR = 10.0
+# More draws serve label sets, 2^k of them; of rankings, whose energies cost more, so many are enough.
+RANKED_DRAWS = 200
 # So few trainings cost less than another compilation.
 FEW = 4
 
@@ -73,12 +75,14 @@ class Chosen(NamedTuple):
     dev: float
 
 
-FULL = Effort((1e-3, 1e-2), (1e-2, 1e-1, 1.0), (0, 1, 2), 600)
+FULL = Effort((1e-3, 1e-2), (1e-2, 1e-1, 1.0), (0, 1, 2), 600, draws=1000)
 QUICK = Effort((1e-3, 1e-2), (1e-2, 1e-1), (0,), 200, width=64, checks=4)
 
 
 def config(setting: Setting, effort: Effort, kind: str = "score") -> dict[str, Any]:
     """A configuration as the store keeps it: names and numbers only."""
+    if setting.coupling in names.RANKING_COUPLINGS:
+        effort = effort._replace(draws=min(effort.draws, RANKED_DRAWS))
     return {"kind": kind, **setting._asdict(), **{name: _listed(value) for name, value in effort._asdict().items()}}
 
 
