@@ -153,12 +153,12 @@ def run(
     *,
     jobs: int | None = None,
     told: Callable[[Mapping[str, Any]], None] = lambda _: None,
-    **notes: Any,
+    notes: Callable[[], Mapping[str, Any]] = dict,
 ) -> list[dict[str, Any]]:
     """The result of every configuration: from the store, else computed and stored as soon as it is there.
 
     What is missing goes through joblib: `jobs` processes, or whatever `joblib.parallel_config` says (a Dask cluster).
-    `told` hears of each configuration whose result is there.
+    `told` hears of each configuration whose result is there; `notes`, asked for as each is stored, stand beside it.
     """
     configs = list({_name(config): config for config in configs}.values())
     missing = []
@@ -170,7 +170,7 @@ def run(
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     found: Any = parallel(joblib.delayed(_both)(compute, config) for config in missing)
     for config, result in found:
-        store.add(config, result, **notes)
+        store.add(config, result, **notes())
         told(config)
     return [store[config] for config in configs]
 

@@ -51,15 +51,7 @@ def reproduce(
         elif not models:
             wanted += figures.wanted(name, effort, datasets)
     with _progress(len(wanted)) as told:
-        sweep.run(
-            wanted,
-            compute,
-            store,
-            jobs=jobs,
-            told=told,
-            versions=_versions(),
-            time=time.strftime("%FT%TZ", time.gmtime()),
-        )
+        sweep.run(wanted, compute, store, jobs=jobs, told=told, notes=_noted)
     return report.write(document(out), Path(out))
 
 
@@ -135,12 +127,14 @@ def _about(store: sweep.Store, quick: bool) -> dict[str, str]:
     }
 
 
-def _versions() -> dict[str, str]:
-    return {
+def _noted() -> dict[str, Any]:
+    """By what a result was computed, and when."""
+    versions = {
         **{name: importlib.metadata.version(name) for name in ("partita", "jax", "scikit-learn")},
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
+    return {"versions": versions, "time": time.strftime("%FT%TZ", time.gmtime())}
 
 
 _NOTES = (

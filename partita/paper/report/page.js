@@ -27,8 +27,13 @@ const inOrder = new Map(tables.map((table) => [table, all("tbody tr", table)]));
 
 const isGroup = (row) => row.classList.contains("group");
 
+// A title may stand in place of several heads.
+function cellAt(row, column) {
+  return [...row.children].find((cell) => (column -= cell.colSpan) < 0);
+}
+
 function keyOf(row, column) {
-  const cell = row.children[column];
+  const cell = cellAt(row, column);
   if (cell.tagName === "TH") return cell.firstChild?.textContent ?? "";
   const value = parseFloat(cell.dataset[root.dataset.show]);
   return Number.isNaN(value) ? null : value;

@@ -147,7 +147,11 @@ def _row(table: Table, row: Row, again: bool, numbers: dict[str, int]) -> str:
     """`again`: its first head is that of the row above, and need not be read twice."""
     label = f'<small class="block">{_text(row.block)}</small>' if row.block else ""
     texts = [_text(text) for text in row.heads]
-    heads = [f'<th scope="row">{text}{"" if place else label}</th>' for place, text in enumerate(texts)]
+    if any(texts[1:]):
+        heads = [f'<th scope="row">{text}{"" if place else label}</th>' for place, text in enumerate(texts)]
+    else:
+        # What is no setting of the paper's method has a title in place of all heads.
+        heads = [f'<th scope="row" colspan="{len(texts)}">{texts[0]}{label}</th>']
     cells = (_cell(column, row.cell(column), numbers) for column in table.columns)
     kind = ' class="again"' if again else ""
     return f'<tr{kind} data-block="{_text(row.block)}">{"".join(heads)}{"".join(cells)}</tr>'
