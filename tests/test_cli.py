@@ -652,3 +652,21 @@ def test_report_says_what_it_wrote(paper, tmp_path):
     assert paper == [tmp_path]
     assert said.split() == [str(tmp_path / name) for name in ("report.html", "report.md", "report.tex")]
     assert all(Path(path).stat().st_size for path in said.split())
+
+
+def test_processes_of_reproduce_share_their_programs(paper, monkeypatch, tmp_path):
+    """In a folder of the run, which goes with it; a folder that JAX was given is left to it."""
+    name, seen = "JAX_COMPILATION_CACHE_DIR", []
+    monkeypatch.setattr(
+        "partita.paper.run.reproduce", lambda *_, **__: seen.append((os.environ[name], os.path.isdir(os.environ[name])))
+    )
+    monkeypatch.delenv(name, raising=False)
+    run("reproduce", "all")
+    folder, there = seen.pop()
+    assert there
+    assert not Path(folder).exists()
+    assert name not in os.environ
+    monkeypatch.setenv(name, str(tmp_path))
+    run("reproduce", "all")
+    assert seen == [(str(tmp_path), True)]
+    assert os.environ[name] == str(tmp_path)

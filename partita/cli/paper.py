@@ -1,5 +1,9 @@
 """`partita demo`, `reproduce` and `report`."""
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +12,7 @@ import typer
 __all__ = ["demo", "report", "reproduce"]
 
 ALL = "all"
+CACHE, CACHED_FROM = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 
 
 def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo")) -> None:
@@ -39,7 +44,23 @@ def reproduce(
         raise ValueError(f"There is no {unknown[0]!r} in the paper; there are {', '.join(run.NAMES)}, and {ALL}.")
     sets = tuple(datasets.entry(name).name for name in dataset or ())
     chosen = run.NAMES if ALL in names else tuple(names)
-    run.reproduce(chosen, datasets=sets, models=tuple(model or ()), quick=quick, jobs=jobs, out=out)
+    with _common_programs():
+        run.reproduce(chosen, datasets=sets, models=tuple(model or ()), quick=quick, jobs=jobs, out=out)
+
+
+@contextlib.contextmanager
+def _common_programs() -> Iterator[None]:
+    """What one process has compiled, the others find in a folder that ends with the run; unless JAX has one already."""
+    if CACHE in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="partita-", ignore_cleanup_errors=True) as folder:
+        # Nearly all programs are small, and compiled in less than the second from which on JAX would keep them.
+        os.environ |= {CACHE: folder, CACHED_FROM: "0"}
+        try:
+            yield
+        finally:
+            del os.environ[CACHE], os.environ[CACHED_FROM]
 
 
 def report(
