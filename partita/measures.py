@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from ._types import Array, Bool, Float, Int, Key, Scalar
-from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, permutation
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, in_order, permutation, ranks
 
 __all__ = [
     "AbstractMeasure",
@@ -112,27 +112,6 @@ class ProductBernoulli(AbstractMeasure):
         return jnp.sum(y * self.logits - jax.nn.softplus(self.logits), axis=-1)
 
 
-# Up to here comparing all pairs of labels, in vector operations, takes less time than sorting them, which has none.
-FEW_LABELS = 32
-
-
-def _ranks(scores: Float[Array, " *rows k"]) -> Int[Array, " *rows k"]:
-    """The rank of each, 0 for the largest; of equal ones the first is better."""
-    k = scores.shape[-1]
-    if k > FEW_LABELS:
-        return jnp.argsort(jnp.argsort(-scores))
-    mine, other, label = scores[..., :, None], scores[..., None, :], jnp.arange(k)
-    better = (other > mine) | ((other == mine) & (label < label[:, None]))
-    return jnp.sum(better, axis=-1)
-
-
-def _ordered(scores: Float[Array, " k"], y: Int[Array, " k"]) -> Float[Array, " k"]:
-    """The scores of the labels in the order of their ranks."""
-    if len(y) > FEW_LABELS:
-        return scores[jnp.argsort(y)]
-    return jnp.sum(jnp.where(y == jnp.arange(len(y))[:, None], scores, 0), axis=1)
-
-
 class PlackettLuce(AbstractScoredMeasure):
     """Each rank goes to a label not yet placed, with probability proportional to exp(score)."""
 
@@ -146,10 +125,10 @@ class PlackettLuce(AbstractScoredMeasure):
         # The labels ordered by score + Gumbel noise follow Plackett-Luce; the rank vector is that order inverted.
         *rows, k = self.scores.shape
         noise = jax.random.gumbel(key, (*rows, num, k), self.scores.dtype)
-        return _ranks(self.scores[..., None, :] + noise)
+        return ranks(self.scores[..., None, :] + noise)
 
     def log_prob(self, y):
-        by_rank = _ordered(self.scores, y)
+        by_rank = in_order(self.scores, y)
         remaining = jax.lax.cumlogsumexp(by_rank, reverse=True)
         return jnp.sum(by_rank - remaining)
 

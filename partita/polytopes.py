@@ -10,7 +10,7 @@ import optax
 import scipy.optimize
 
 from ._types import Array, Bool, Float, Int, Scalar
-from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, Simplex
+from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, Simplex, ranks
 
 __all__ = ["AbstractPolytope", "Birkhoff", "Cube", "Hypersimplex", "Permutahedron", "ProbabilitySimplex"]
 
@@ -97,7 +97,7 @@ class Hypersimplex(AbstractPolytope):
         return y.astype(float)
 
     def argmax(self, theta):
-        return (_ranks(theta) < self.m).astype(int)
+        return (ranks(theta) < self.m).astype(int)
 
     def project(self, theta):
         # mu = clip(theta - t, 0, 1); its sum falls piecewise linearly in t, with kinks at theta and theta - 1.
@@ -123,7 +123,7 @@ class Permutahedron(AbstractPolytope):
         return 1 - 2 * y / (self.k - 1)
 
     def argmax(self, theta):
-        return _ranks(theta)
+        return ranks(theta)
 
     def matrix(self, theta: Float[Array, " k"]) -> Float[Array, "k k"]:
         """The score of each label at each rank, theta_j w(p)."""
@@ -186,11 +186,6 @@ def isotonic_decreasing(s: Float[Array, " k"]) -> Float[Array, " k"]:
     mean = (total[b + 1] - total[a]) / jnp.maximum(b - a + 1, 1)
     best_b = jax.lax.cummax(jnp.where(b >= a, mean, -jnp.inf), axis=1, reverse=True)
     return jnp.min(jnp.where(a <= b, best_b, jnp.inf), axis=0) + center
-
-
-def _ranks(theta: Float[Array, " k"]) -> Int[Array, " k"]:
-    """Rank of each entry, 0 for the largest; ties go to the first."""
-    return jnp.argsort(jnp.argsort(-theta))
 
 
 MAX_NEWTON = 100

@@ -11,9 +11,21 @@ import numpy as np
 
 from ._types import Array, Bool, Float, Int, Key
 
-__all__ = ["AbstractSpace", "Hypercube", "KSubsets", "Permutations", "Simplex", "TooLargeError", "permutation"]
+__all__ = [
+    "AbstractSpace",
+    "Hypercube",
+    "KSubsets",
+    "Permutations",
+    "Simplex",
+    "TooLargeError",
+    "in_order",
+    "permutation",
+    "ranks",
+]
 
 MAX_BYTES = 2**30
+# Up to here comparing all pairs of labels, in vector operations, takes less time than sorting them, which has none.
+FEW_LABELS = 32
 
 
 def _integer(n: Any) -> int:
@@ -270,6 +282,23 @@ def permutation(digits: Int[Array, " *rows k"]) -> Int[Array, " *rows k"]:
     for j in range(digits.shape[-1] - 2, -1, -1):
         y = y.at[..., j + 1 :].add(y[..., j + 1 :] >= y[..., j : j + 1])
     return y
+
+
+def ranks(scores: Float[Array, " *rows k"]) -> Int[Array, " *rows k"]:
+    """The rank of each, 0 for the largest; of equal ones the first is better."""
+    k = scores.shape[-1]
+    if k > FEW_LABELS:
+        return jnp.argsort(jnp.argsort(-scores))
+    mine, other, label = scores[..., :, None], scores[..., None, :], jnp.arange(k)
+    better = (other > mine) | ((other == mine) & (label < label[:, None]))
+    return jnp.sum(better, axis=-1)
+
+
+def in_order(scores: Float[Array, " k"], y: Int[Array, " k"]) -> Float[Array, " k"]:
+    """The scores of the labels in the order of their ranks."""
+    if len(y) > FEW_LABELS:
+        return scores[jnp.argsort(y)]
+    return jnp.sum(jnp.where(y == jnp.arange(len(y))[:, None], scores, 0), axis=1)
 
 
 def _check_labels(space: Any, advice: str) -> None:

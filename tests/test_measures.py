@@ -12,7 +12,6 @@ import scipy.stats
 from cases import PROPOSALS, REFERENCES, SPACES, references
 
 from partita.measures import (
-    FEW_LABELS,
     AbstractSequentialMeasure,
     ConditionalBernoulli,
     Mallows,
@@ -21,8 +20,6 @@ from partita.measures import (
     ProductBernoulli,
     Sequential,
     Uniform,
-    _ordered,
-    _ranks,
 )
 from partita.spaces import Hypercube, KSubsets, Permutations
 
@@ -132,16 +129,6 @@ def test_plackett_luce_is_a_product_of_choices():
         weights = np.exp(scores[np.argsort(y)])
         expected = np.prod([weights[rank] / weights[rank:].sum() for rank in range(4)])
         assert p == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("k", [3, FEW_LABELS, FEW_LABELS + 1])
-def test_few_labels_are_ranked_as_many_are(k, key):
-    """By comparing all pairs as by sorting, also where scores are equal."""
-    scores = jnp.round(4 * jax.random.normal(key, (5, k)))
-    ranks = _ranks(scores)
-    np.testing.assert_array_equal(ranks, np.argsort(np.argsort(-np.asarray(scores), axis=1, kind="stable"), axis=1))
-    ordered = jax.vmap(_ordered)(scores, ranks)
-    np.testing.assert_array_equal(ordered, -np.sort(-np.asarray(scores), axis=1))
 
 
 def test_conditional_bernoulli_is_a_conditioned_product():

@@ -11,7 +11,7 @@ import scipy.special
 import scipy.stats
 from cases import SPACES, named
 
-from partita.spaces import Hypercube, KSubsets, Permutations, Simplex, TooLargeError
+from partita.spaces import FEW_LABELS, Hypercube, KSubsets, Permutations, Simplex, TooLargeError, in_order, ranks
 
 MORE = named(Hypercube(9), Permutations(6), KSubsets(8, 3), Simplex(7), Hypercube(2), Permutations(2), KSubsets(2, 1))
 ALL = SPACES | MORE
@@ -191,3 +191,13 @@ def test_moves_of_huge_spaces_stay_inside(key):
         moved = jax.jit(jax.vmap(space.move))(y, jnp.array([0, 1, space.num_moves - 1]))
         assert contains(space, moved).all()
         assert (moved != y).any(axis=1).all()
+
+
+@pytest.mark.parametrize("k", [3, FEW_LABELS, FEW_LABELS + 1])
+def test_few_labels_are_ranked_as_many_are(k, key):
+    """By comparing all pairs as by sorting, also where scores are equal."""
+    scores = jnp.round(4 * jax.random.normal(key, (5, k)))
+    found = ranks(scores)
+    np.testing.assert_array_equal(found, np.argsort(np.argsort(-np.asarray(scores), axis=1, kind="stable"), axis=1))
+    ordered = jax.vmap(in_order)(scores, found)
+    np.testing.assert_array_equal(ordered, -np.sort(-np.asarray(scores), axis=1))
