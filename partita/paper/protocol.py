@@ -11,14 +11,14 @@ import optax
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from .. import datasets, inference, members, metrics, sweep
+from .. import datasets, inference, members, metrics, oracles, sweep
 from ..batches import Rows
 from ..couplings import LinearQuadratic
 from ..estimators import names
 from ..measures import Uniform
 from ..model import EBM
 from ..objectives import AbstractObjective, GeneralizedFenchelYoung, MinMax, MinMin
-from ..oracles import LocalSearch, ProximalGradient
+from ..oracles import LocalSearch
 from ..regularizers import SquaredNorm
 from ..solver import Progress
 from ..spaces import AbstractSpace, Hypercube, Permutations
@@ -215,10 +215,9 @@ def _recipe(setting: Setting, effort: Effort, space: AbstractSpace, x: np.ndarra
 def _objective(setting: Setting, effort: Effort, model: EBM, features: int) -> AbstractObjective:
     if setting.objective == "min-min":
         return MinMin(effort.draws, "shared", proposal=None)
-    if setting.objective == "fenchel-young" and isinstance(model.g.coupling, LinearQuadratic):
-        # Of 174 labels it takes seconds a step to find the argmax to the last digit.
+    if setting.objective == "fenchel-young":
         omega = SquaredNorm(1.0)
-        return GeneralizedFenchelYoung(omega, ProximalGradient(omega, max_steps=50, tolerance=1e-3))
+        return GeneralizedFenchelYoung(omega, oracles.coarse(model.g.coupling, omega))
     return names.objective(setting.objective, "reference", model, effort.draws, features, key=jax.random.key(1))
 
 
