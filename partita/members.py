@@ -5,6 +5,7 @@ and penalties is members that share all rows. The members' mean is one model aga
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,14 +66,23 @@ def stacked(trees: Sequence[PyTree]) -> PyTree:
     """One tree of many, its arrays with a leading axis; what is no array must be the same in all."""
 
     def together(*leaves):
-        return _stack([_host(leaf) for leaf in leaves]) if eqx.is_array(leaves[0]) else leaves[0]
+        if not eqx.is_array(leaves[0]):
+            return leaves[0]
+        # By numpy, for which nothing need be compiled; keys are no arrays to it.
+        return jnp.stack(leaves) if _is_key(leaves[0]) else jnp.asarray(np.stack(leaves))
 
     return jax.tree.map(together, *trees)
 
 
 def member(tree: PyTree, i: int | slice | np.ndarray) -> PyTree:
     """The i-th of a stacked tree; of several i, a stack of them."""
-    return jax.tree.map(lambda leaf: jnp.asarray(_host(leaf)[i]) if eqx.is_array(leaf) else leaf, tree)
+
+    def cut(leaf):
+        if not eqx.is_array(leaf):
+            return leaf
+        return leaf[i] if _is_key(leaf) else jnp.asarray(np.asarray(leaf)[i])
+
+    return jax.tree.map(cut, tree)
 
 
 def made(make: Callable[[Key], EBM], keys: Any) -> EBM:
@@ -118,10 +128,12 @@ def fit(
     if held is not None and not len(now.losses):
         # Before the first step p is q: a member that learns nothing worth having stays there.
         now = _judge(now, judge, held, judge_key)
-    solver, active, asked = _for_each(solver, models), _active(now, patience), False
+    run = _run_briefly if steps <= BRIEF_STEPS else _run
+    run = functools.partial(run, _for_each(solver, models), _companies(now.state.key))
+    active, asked = _active(now, patience), False
     while (step := len(now.losses)) < steps and active.any() and not asked:
         chunk = reader.read(step, min(every - step % every, steps - step), every)
-        now = _advance(now, solver, chunk, weights, active, every, _run_briefly if steps <= BRIEF_STEPS else _run)
+        now = _advance(now, run, chunk, weights, active, every)
         if held is not None:
             now = _judge(now, judge, held, judge_key)
         active = _active(now, patience)
@@ -163,12 +175,11 @@ def _active(now: Members, patience: int | None) -> np.ndarray:
 
 def _advance(
     now: Members,
-    solver: Solver,
+    run: Callable[..., tuple[State, Array]],
     chunk: Chunk,
     weights: np.ndarray | None,
     active: np.ndarray,
     every: int,
-    run: Callable[..., tuple[State, Array]],
 ) -> Members:
     """The chunk's steps, of the members that are still active."""
     index = np.asarray(chunk.data.index)
@@ -176,7 +187,7 @@ def _advance(
     share = np.ones((len(active), len(index))) if weights is None else np.asarray(weights)[:, index]
     on = np.arange(every) < chunk.steps
     share, step = jnp.asarray(share, float), np.int32(len(now.losses))
-    state, losses = run(solver, now.state, chunk.data, share, chunk.rows, on, active, step, _companies(now.state.key))
+    state, losses = run(now.state, chunk.data, share, chunk.rows, on, active, step)
     # A member that has stopped has no loss.
     losses = np.concatenate([now.losses, np.where(active[:, None], losses, np.nan).T[: chunk.steps]])
     models = now.models if len(now.measures) else state.model
@@ -216,18 +227,13 @@ def _both(state: State) -> tuple[Any, Any]:
     return state.model, state.good
 
 
-def _stack(leaves: list[Any]) -> Array:
-    host = all(isinstance(leaf, np.ndarray) for leaf in leaves)
-    return jnp.asarray(np.stack(leaves)) if host else jnp.stack(leaves)
-
-
-def _host(leaf: Any) -> Any:
-    """Where numpy can cut and stack it, for which nothing need be compiled."""
-    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _steps(
     solver: Solver,
+    companies: int,
     state: State,
     data: Batch,
     weights: Array,
@@ -235,7 +241,6 @@ def _steps(
     on: Any,
     active: Any,
     step: Any,
-    companies: int,
 ) -> tuple[State, Array]:
     """The steps of a chunk, member by member in companies that have their key in common, and so their draws."""
 

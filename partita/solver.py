@@ -91,8 +91,9 @@ class Solver(eqx.Module):
         """The state before the first step."""
         self.objective.check(model)
         data_key, run_key, objective_key = jax.random.split(key, 3)
-        weights = _Layout(model).flat(model)
-        moments = tuple(self.optimizer(rate).init(part) for rate, part in zip(self._rates(0), weights, strict=True))
+        moments = tuple(
+            self.optimizer(rate).init(part) for rate, part in zip(self._rates(0), _flat(model), strict=True)
+        )
         state = self.objective.init(model, key=objective_key)
         return State(model, model, moments, state, jnp.asarray(0), jnp.asarray(False), run_key, data_key)
 
@@ -159,21 +160,23 @@ class _Layout:
         params, self.fixed = eqx.partition(model, model.trained())
         self.unravel = tuple(ravel_pytree(part)[1] for part in _parts(params))
 
-    def flat(self, model: EBM) -> Weights:
-        g, tau, surrogate = _parts(eqx.filter(model, model.trained()))
-        return ravel_pytree(g)[0], ravel_pytree(tau)[0], ravel_pytree(surrogate)[0]
-
     def model(self, weights: Weights) -> EBM:
         parts = tuple(unravel(part) for unravel, part in zip(self.unravel, weights, strict=True))
         return eqx.combine(eqx.tree_at(_parts, self.fixed, parts, is_leaf=lambda leaf: leaf is None), self.fixed)
 
     def pack(self, state: State) -> _Packed:
-        weights, good = self.flat(state.model), self.flat(state.good)
-        return _Packed(weights, good, state.optimizer, state.objective, state.step, state.failed, state.key)
+        return _Packed(
+            _flat(state.model), _flat(state.good), state.optimizer, state.objective, state.step, state.failed, state.key
+        )
 
     def unpack(self, now: _Packed, data_key: Key) -> State:
         model, good = self.model(now.weights), self.model(now.good)
         return State(model, good, now.optimizer, now.objective, now.step, now.failed, now.key, data_key)
+
+
+def _flat(model: EBM) -> Weights:
+    g, tau, surrogate = _parts(eqx.filter(model, model.trained()))
+    return ravel_pytree(g)[0], ravel_pytree(tau)[0], ravel_pytree(surrogate)[0]
 
 
 class History(eqx.Module):
