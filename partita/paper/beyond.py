@@ -35,7 +35,8 @@ class Other(NamedTuple):
 
     def config(self, dataset: str, effort: Effort) -> dict[str, Any]:
         quick = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
-        return {"kind": "other", "name": self.name, "dataset": dataset, "seeds": list(effort.seeds), **quick}
+        given = {"name": self.name, "dataset": dataset, "seeds": list(effort.seeds), "options": quick}
+        return {"kind": "other", **given}
 
 
 def score(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,11 +44,10 @@ def score(given: Mapping[str, Any]) -> dict[str, Any]:
     other = next(other for other in OTHERS if other.name == given["name"])
     data = datasets.load(given["dataset"])
     rate = metrics.micro_f1 if other.task == "multilabel" else metrics.kendall
-    options = {name: given[name] for name in ("members", "steps", "penalty") if name in given}
     found = []
     for seed in given["seeds"]:
         split = datasets.split(data, seed=seed)
-        found.append(100 * rate(split.y_test, other.answer(split, seed, options)))
+        found.append(100 * rate(split.y_test, other.answer(split, seed, given["options"])))
     return {"test": found}
 
 

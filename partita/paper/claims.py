@@ -32,19 +32,20 @@ def build(scores: Scores, look: figures.Look, effort: Effort) -> tuple[Claim, ..
 
 def _agrees(name: str, scores: Scores, effort: Effort) -> Claim:
     table = tables.build(name, scores, effort)
+    columns = [column for column in table.columns if column != "cal500"]
+    apart = "" if len(columns) == len(table.columns) else " (cal500 apart)"
     text = (
         f"{table.title}, min-min: our figures are within {NEAR:g} points of the printed ones or above them in at least "
-        f"{ENOUGH:.0%} of the cells (cal500 apart)."
+        f"{ENOUGH:.0%} of the cells{apart}."
     )
-    rows = [row for row in table.rows if row.heads[0] == "min-min"]
-    cells = {(column, *row.heads[1:]): row.cells[column] for row in rows for column in table.columns}
-    more = {where: cell.difference for where, cell in cells.items() if where[0] != "cal500"}
-    if any(value is None for value in more.values()):
+    rows = [row for row in table.rows if row.heads[0] == tables.OBJECTIVES["min-min"]]
+    tally, share = table.tally(rows, columns), table.agreeing(rows, columns)
+    if tally["none"] or share is None:
         return Claim(text, None, "Not all cells were run.")
-    short = {where: value for where, value in more.items() if value is not None and value < -NEAR}
-    good = len(more) - len(short)
-    said = "; ".join(f"{' '.join(where)} {value:+.1f}" for where, value in short.items())
-    return Claim(text, good >= ENOUGH * len(more), f"{good} of {len(more)}. Below: {said or 'none'}.")
+    cells = {(column, *row.heads[1:]): row.cell(column) for row in rows for column in columns}
+    short = [f"{' '.join(at)} {cell.difference:+.1f}" for at, cell in cells.items() if cell.agreement == "below"]
+    said = f"{tally.total() - tally['below']} of {tally.total()}. Below: {'; '.join(short) or 'none'}."
+    return Claim(text, share >= ENOUGH, said)
 
 
 def _beats(other: str, scores: Scores, effort: Effort) -> Claim:
