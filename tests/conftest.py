@@ -1,6 +1,10 @@
 """What all tests share. Shapes in the signatures are checked at run time (`--jaxtyping-packages`), in tests only."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -30,6 +34,21 @@ def room():
 def unchecked(monkeypatch):
     """The library as a user meets it, without the tests' checks of the signatures."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture
+def killed():
+    """Runs a command and kills it (SIGKILL) as soon as a file has so many lines."""
+
+    def run(command, path, lines):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while not path.exists() or path.read_bytes().count(b"\n") < lines:
+            assert process.poll() is None, "the command ended before it could be killed"
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,8 @@
 """The paper's results: what is printed, what is trained for it, and what the report says of it."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -206,35 +203,15 @@ def test_efforts_differ_in_what_tells_them_apart():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("data_dir")
-def test_a_reproduction_that_is_killed_goes_on(tmp_path):
+def test_a_reproduction_that_is_killed_goes_on(tmp_path, killed):
     """No cell is trained twice, and the table is that of a run that was let alone."""
-    command = [
-        sys.executable,
-        "-m",
-        "partita",
-        "reproduce",
-        "table2",
-        "--quick",
-        "--dataset",
-        "iris",
-        "--model",
-        "linear",
-    ]
-    found = {}
-    for name in ("whole", "killed"):
-        path = tmp_path / name / run.RESULTS
-        if name == "killed":
-            first = subprocess.Popen([*command, "--out", str(path.parent)], stderr=subprocess.DEVNULL)
-            while not path.exists() or path.read_bytes().count(b"\n") < 3:
-                assert first.poll() is None
-                time.sleep(0.05)
-            os.kill(first.pid, signal.SIGKILL)
-            first.wait()
-        subprocess.run([*command, "--out", str(path.parent)], check=True, stderr=subprocess.DEVNULL)
-        entries = [json.loads(line) for line in path.read_text().splitlines()]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    wish = ["reproduce", "table2", "--quick", "--dataset", "iris", "--model", "linear", "--out"]
+    command = [sys.executable, "-m", "partita", *wish]
+    killed([*command, str(broken)], broken / run.RESULTS, lines=3)
+    for folder in (broken, whole):
+        subprocess.run([*command, str(folder)], check=True, stderr=subprocess.DEVNULL)
+        entries = [json.loads(line) for line in (folder / run.RESULTS).read_text().splitlines()]
         assert len({json.dumps(entry["config"], sort_keys=True) for entry in entries}) == len(entries) == 8
-        store = sweep.Store(path)
-        scores = lambda given, store=store: tuple((store.get(given) or {"test": ()})["test"])  # noqa: E731
-        found[name] = tables.build("table2", scores, QUICK)
-    assert found["whole"] == found["killed"]
-    assert any(row.cells["iris"].values for row in found["whole"].rows)
+    assert run.document(broken).tables == run.document(whole).tables
+    assert len(run.document(whole).tables) == 1

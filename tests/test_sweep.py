@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -131,19 +129,14 @@ def configs(folder):
     return [{"i": i, "log": str(Path(folder) / "log.txt")} for i in range(30)]
 
 
-def test_a_run_that_is_killed_goes_on(tmp_path):
+def test_a_run_that_is_killed_goes_on(tmp_path, killed):
     here, path = Path(__file__), tmp_path / "results.jsonl"
     code = (
         f"import sys; sys.path.insert(0, {str(here.parent)!r}); import test_sweep as t; from partita import sweep;"
         f"sweep.run(t.configs({str(tmp_path)!r}), t.noted, sweep.Store({str(path)!r}))"
     )
     for lines in (3, 9):
-        run = subprocess.Popen([sys.executable, "-c", code])
-        while not path.exists() or path.read_bytes().count(b"\n") < lines:
-            assert run.poll() is None
-            time.sleep(0.02)
-        os.kill(run.pid, signal.SIGKILL)
-        run.wait()
+        killed([sys.executable, "-c", code], path, lines)
     found = sweep.run(configs(tmp_path), noted, sweep.Store(path))
     assert [each["i"] for each in found] == list(range(30))
     done = [json.loads(line)["result"]["i"] for line in path.read_text().splitlines()]
