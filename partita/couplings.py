@@ -82,7 +82,9 @@ class Bilinear(AbstractCoupling):
         return jnp.vdot(theta, mu)
 
     def scores(self, theta, ys):
-        return jax.vmap(self.polytope.encode)(ys).reshape(len(ys), -1).astype(theta.dtype) @ theta.ravel()
+        encoded = jax.vmap(self.polytope.encode)(ys).reshape(len(ys), -1).astype(theta.dtype)
+        # theta first: of many rows the scores then come row by row, and nothing is transposed.
+        return theta.ravel() @ encoded.T
 
 
 class AbstractInteraction(eqx.Module):

@@ -30,7 +30,8 @@ class Affine(eqx.Module):
         self.bias = jnp.zeros(fan_out)
 
     def __call__(self, x):
-        return self.weight @ x + self.bias
+        # x first: of many rows the products then come row by row, and nothing is transposed.
+        return x @ self.weight.T + self.bias
 
 
 class AbstractNetwork(eqx.Module):
@@ -135,8 +136,8 @@ class ICNN(AbstractNetwork):
         x = x.ravel()
         z = jax.nn.relu(self.enter(x))
         for root, skip in zip(self.roots[:-1], self.skips[:-1], strict=True):
-            z = jax.nn.relu(root**2 @ z + skip(x))
-        return (self.roots[-1] ** 2 @ z + self.skips[-1](x)).reshape(())
+            z = jax.nn.relu(z @ (root**2).T + skip(x))
+        return (z @ (self.roots[-1] ** 2).T + self.skips[-1](x)).reshape(())
 
 
 class Paired(eqx.Module):
