@@ -1,22 +1,22 @@
 """A grid of learning rates, penalties and seeds as one program, beside the same trainings one by one.
 
-    python -m benchmarks.grid [--steps 500] [--batch-size 128] [--double] [--out out/bench]
+    python -m benchmarks.grid [--steps 500] [--batch-size 128] [--width 128] [--repeats 3] [--double] [--out out/bench]
 
 emotions, MLP, Algorithm 1: 4 rates x 3 penalties x 3 seeds, on all cores. One by one is a loop over `fit`, which
-compiles once for all of them. "first" is a run of 400 steps with compilation, of the whole grid or of one training.
-The final losses are the same but for rounding, which the largest rate blows up in float32: `--double` shows that it is
-nothing else.
+compiles once for all of them. The final losses are the same but for rounding, which large rates blow up in float32:
+`--double` shows that it is nothing else.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 import partita as pt
 from benchmarks.report import show
-from benchmarks.timing import timed, write
+from benchmarks.timing import in_turn, spread, timed, write
 from partita import sweep
 from partita.batches import Rows
 from partita.paper.protocol import standardized
@@ -28,6 +28,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--double", action="store_true", help="in float64")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
@@ -38,35 +40,37 @@ def main() -> None:
 
     def make(key: jax.Array) -> pt.EBM:
         h_key, tau_key = jax.random.split(key)
-        h = pt.networks.MLP(x.shape[1], y.shape[1], key=h_key)
-        tau = pt.partition.Network(pt.networks.MLP(x.shape[1], (), key=tau_key))
+        h = pt.networks.MLP(x.shape[1], y.shape[1], width=options.width, key=h_key)
+        tau = pt.partition.Network(pt.networks.MLP(x.shape[1], (), width=options.width, key=tau_key))
         coupling = pt.couplings.Bilinear(pt.polytopes.Cube(y.shape[1]))
         return pt.EBM(pt.Energy(h, coupling), tau, surrogate=False)
 
-    def together(points: list[sweep.Point], steps: int) -> np.ndarray:
-        return sweep.train(make, objective, rows, points, steps=steps, every=100).losses[-1]
+    def together(points: list[sweep.Point]) -> np.ndarray:
+        return sweep.train(make, objective, rows, points, steps=options.steps, every=100).losses[-1]
 
-    def alone(points: list[sweep.Point], steps: int) -> np.ndarray:
-        """The grid's own program for one, so that orders of rows and draws are the same."""
-        return np.concatenate([together([point], steps) for point in points])
-
-    def by_fit(points: list[sweep.Point], steps: int) -> None:
+    def one_by_one() -> None:
         for point in points:
             key = jax.random.key(point.seed)
             solver = pt.Solver(objective, learning_rate=point.rate, penalty=point.penalty)
-            pt.fit(solver, make(key), rows, steps=steps, key=key)
+            pt.fit(solver, make(key), rows, steps=options.steps, key=key)
 
-    points, found = GRID.points(), {}
-    row = {"trainings": len(points), "batch": options.batch_size}
-    for name, train, first in [
-        ("together", together, points),
-        ("alone", alone, points[:1]),
-        ("fit", by_fit, points[:1]),
-    ]:
-        _, row[f"{name}: first s"] = timed(lambda train=train, first=first: train(first, 400))
-        found[name], row[f"{name}: s"] = timed(lambda train=train: train(points, options.steps))
-    row["fit / together"] = row["fit: s"] / row["together: s"]
-    row["largest difference of losses"] = float(np.max(np.abs(found["together"] / found["alone"] - 1)))
+    points = GRID.points()
+    losses, first = timed(lambda: together(points))
+    seconds = in_turn({"together": lambda: together(points), "one by one": one_by_one}, options.repeats)
+    ratio = spread([slow / fast for fast, slow in zip(seconds["together"], seconds["one by one"], strict=True)])
+    row: dict[str, Any] = {
+        "trainings": len(points),
+        "batch": options.batch_size,
+        "width": options.width,
+        "first s": first,
+        **{f"{name} s": spread(values)["median"] for name, values in seconds.items()},
+        "ratio": f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['largest']:.2f})",
+    }
+    # The grid's own program for one: rows and draws come in the same order.
+    alone = np.concatenate([together([point]) for point in points])
+    off = np.abs(losses / alone - 1)
+    for rate in GRID.rates:
+        row[f"losses off, rate {rate:g}"] = f"{max(off[[point.rate == rate for point in points]]):.0e}"
     write(options.out / "grid.jsonl", row)
     show(f"emotions, {options.steps} steps, {'float64' if options.double else 'float32'}", [row])
 
