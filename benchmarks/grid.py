@@ -16,7 +16,7 @@ import numpy as np
 
 import partita as pt
 from benchmarks.report import show
-from benchmarks.timing import in_turn, spread, timed, write
+from benchmarks.timing import in_turn, shown, spread, timed, write
 from partita import sweep
 from partita.batches import Rows
 from partita.paper.protocol import standardized
@@ -64,7 +64,7 @@ def main() -> None:
         "width": options.width,
         "first s": first,
         **{f"{name} s": spread(values)["median"] for name, values in seconds.items()},
-        "ratio": f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['largest']:.2f})",
+        "ratio": shown(ratio),
     }
     # The grid's own program for one: rows and draws come in the same order.
     alone = np.concatenate([together([point]) for point in points])

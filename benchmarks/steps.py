@@ -29,7 +29,7 @@ from rich.table import Table
 
 import partita as pt
 from benchmarks.figure1 import WIDTH, model, plt
-from benchmarks.timing import in_turn, pin, spread, timed, write
+from benchmarks.timing import in_turn, pin, shown, spread, timed, write
 
 # A call takes some tenths of a second.
 STEPS = 20
@@ -117,8 +117,8 @@ def times(repeats: int, out: Path) -> Table:
             row = {"part": "times", "shape": shape, **case._asdict(), "what": name, "ms": ms, "ratio": ratio}
             write(out / "steps.jsonl", row | {"compile": compile_seconds[name]})
             compiled = "" if "torch" in name else f"{compile_seconds[name]:.1f}"
-            ratios = (_shown(ratio) if "torch" in name else "", _shown(ratio) if name == "limit" else "")
-            table.add_row(shape, draws, str(case.num_samples), name, compiled, _shown(ms), *ratios)
+            ratios = (shown(ratio) if "torch" in name else "", shown(ratio) if name == "limit" else "")
+            table.add_row(shape, draws, str(case.num_samples), name, compiled, shown(ms), *ratios)
         if not has_torch():
             table.add_row(shape, draws, str(case.num_samples), "torch", "", MISSING, "", "")
         table.add_section()
@@ -217,10 +217,6 @@ def _peak_bytes() -> int:
     if (status := Path("/proc/self/status")).exists():
         return 1024 * next(int(line.split()[1]) for line in status.read_text().splitlines() if "VmHWM" in line)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _shown(values: dict[str, float]) -> str:
-    return f"{values['median']:.2f} ({values['least']:.2f} - {values['largest']:.2f})"
 
 
 PARTS = {"times": times, "growth": growth, "memory": memory}

@@ -38,6 +38,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "least": min(values), "largest": max(values)}
 
 
+def shown(values: dict[str, float]) -> str:
+    """A `spread` in words."""
+    return f"{values['median']:.2f} ({values['least']:.2f} - {values['largest']:.2f})"
+
+
 def write(path: Path, row: dict) -> None:
     """Append the row, with what it was measured on, to a file of JSON lines."""
     row = row | {"jax": jax.__version__, "machine": platform.machine(), "time": time.strftime("%FT%T%z")}

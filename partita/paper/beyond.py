@@ -35,8 +35,8 @@ class Other(NamedTuple):
 
     def config(self, dataset: str, effort: Effort) -> dict[str, Any]:
         quick = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
-        given = {"name": self.name, "dataset": dataset, "seeds": list(effort.seeds), "options": quick}
-        return {"kind": "other", **given}
+        seeds = list(effort.seeds)
+        return {"kind": "other", "name": self.name, "dataset": dataset, "seeds": seeds, "options": quick}
 
 
 def score(given: Mapping[str, Any]) -> dict[str, Any]:
