@@ -56,6 +56,42 @@ def test_a_member_is_trained_as_if_it_were_alone(trained):
     assert not same(members.member(trained.models, 0), members.member(trained.models, 1), 1e-2)
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["keys of their own", "one key for three each"])
+def test_blocks_are_what_all_would_be_at_once(monkeypatch, shared):
+    """Bit for bit: a member reads nothing of the others. Blocks of which all have stopped are left as they are."""
+    keys = jnp.stack([jax.random.key(i // 3 if shared else i) for i in range(2 * SIZE)])
+    models = stack(COUPLING, 2 * SIZE)
+    begun = members.start(members.stacked([solver()] * 2 * SIZE), models, key=keys)
+    stopped = np.arange(2 * SIZE) >= SIZE
+    begun = eqx.tree_at(lambda now: now.state.failed, begun, jnp.asarray(stopped))
+    found = []
+    for block, sizes in ((2 * SIZE, [2 * SIZE]), (SIZE, [SIZE, SIZE])):
+        monkeypatch.setattr(members, "BLOCK", block)
+        assert [len(range(2 * SIZE)[part]) for part in members._blocks(keys)[0]] == sizes
+        found.append(fit(models, rows(), jax.random.key(0), weights=np.ones((2 * SIZE, ROWS)), resume=begun))
+    assert eqx.tree_equal(*(now.state.model for now in found))
+    assert np.array_equal(*(now.losses for now in found), equal_nan=True)
+    assert (np.isnan(found[0].losses) == stopped).all()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "blocks", "companies"),
+    [
+        ([0] * 12 + [1] * 12, 4, 1),
+        ([0, 0, 1, 1, 2, 2], 1, 3),
+        (range(10), 2, 5),
+        (range(7), 1, 7),
+        ([0], 1, 1),
+    ],
+)
+def test_blocks_are_whole_companies_or_parts_of_one(seeds, blocks, companies):
+    """Seven members have no half: they stay together."""
+    assert members.BLOCK == 6
+    found = members._blocks(jnp.stack([jax.random.key(seed) for seed in seeds]))
+    assert [i for part in found[0] for i in range(len(seeds))[part]] == list(range(len(seeds)))
+    assert (len(found[0]), found[1]) == (blocks, companies)
+
+
 def test_each_member_has_its_own_rates_and_penalty(key):
     models = stack(COUPLING)
     solvers = (solver(0.1), solver(0.5, 1e-1), solver(0.0))
