@@ -30,8 +30,10 @@ class Affine(eqx.Module):
         self.bias = jnp.zeros(fan_out)
 
     def __call__(self, x):
-        # x first: of many rows the products then come row by row, and nothing is transposed.
-        return x @ self.weight.T + self.bias
+        # x first: of many rows the products then come row by row, and nothing is transposed. With the bias inside, its
+        # gradient is a product too: products round alike in any company, and sums over rows do not.
+        inside = jnp.concatenate([x, jnp.ones(1, x.dtype)])
+        return inside @ jnp.column_stack([self.weight, self.bias]).T
 
 
 class AbstractNetwork(eqx.Module):
