@@ -1,5 +1,6 @@
 """What all tests share. Shapes in the signatures are checked at run time (`--jaxtyping-packages`), in tests only."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 MANY_MAPS = 30_000
+
+# Compilation makes many objects and little garbage: looking for it as often as Python does takes an eighth of the time.
+gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture
