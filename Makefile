@@ -29,7 +29,7 @@ demo: .venv/installed
 UNFUSED = --xla_cpu_use_fusion_emitters=false
 test: .venv/installed browser
 	if XLA_FLAGS=$(UNFUSED) $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null; then unfused=$(UNFUSED); fi; \
-	XLA_FLAGS="--xla_backend_optimization_level=0 $$unfused" $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow" --durations=20
+	XLA_FLAGS="--xla_backend_optimization_level=0 $$unfused" $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow" -rs --durations=20
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow -rA

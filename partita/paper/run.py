@@ -56,7 +56,7 @@ def reproduce(
             wanted += tables.wanted(name, effort, datasets, models)
         elif not models:
             wanted += figures.wanted(name, effort, datasets)
-    with _progress(len(wanted)) as told:
+    with _progress(len(wanted), "" if models else _left_empty(names)) as told:
         sweep.run(wanted, compute, store, jobs=jobs, told=told, notes=_noted)
     return report.write(document(out), Path(out))
 
@@ -109,10 +109,21 @@ def _check(names: Collection[str], chosen: Collection[str], models: Collection[s
             raise ValueError(f"There is no {what} {unknown[0]!r}; choose from {', '.join(allowed)}.")
 
 
+def _left_empty(names: Collection[str]) -> str:
+    """Which rows have no figures for want of another library."""
+    missing = [other for other in beyond.OTHERS if not other.installed]
+    if not missing or not any(name in tables.TABLES for name in names):
+        return ""
+    packages = " ".join(sorted({other.needs for other in missing}))
+    return f"Left empty: {'; '.join(other.title for other in missing)}. `pip install {packages}` lets them be run."
+
+
 @contextlib.contextmanager
-def _progress(total: int):
+def _progress(total: int, first: str = ""):
     """Tells of every configuration that is done; the time left is by those that were computed."""
     with progress.bar(MofNCompleteColumn()) as bar:
+        if first:
+            bar.console.print(first, markup=False, highlight=False)
         task = bar.add_task("training", total=total)
 
         def told(given: Mapping[str, Any]) -> None:

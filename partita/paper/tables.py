@@ -89,10 +89,11 @@ def wanted(
     spec = TABLES[name]
     columns = [column for column in spec.columns if not datasets or column in datasets]
     settings = [_setting(heads, column) for heads, _ in printed.rows(spec.figures) for column in columns]
-    ours = [] if models else [other.config(column, effort) for other in _others(name) for column in columns]
+    others = [] if models else [other for other in _others(name) if other.installed]
+    beside = [other.config(column, effort) for other in others for column in columns]
     # What takes longest comes first, so that nothing waits for it in the end.
     settings.sort(key=lambda setting: setting.objective != "fenchel-young")
-    return ours + [config(setting, effort) for setting in settings if not models or setting.model in models]
+    return beside + [config(setting, effort) for setting in settings if not models or setting.model in models]
 
 
 def build(name: str, look: Look, effort: Effort) -> Table:
@@ -112,8 +113,8 @@ def build(name: str, look: Look, effort: Effort) -> Table:
 
 
 def _others(name: str) -> list[Other]:
-    """What stands beside the paper's method in its two main tables."""
-    task = {"table1": "multilabel", "table2": "ranking"}.get(name)
+    """What stands beside the paper's method."""
+    task = "multilabel" if TABLES[name].columns == printed.SETS else "ranking"
     return [other for other in OTHERS if other.task == task]
 
 
