@@ -169,9 +169,12 @@ def run(
             missing.append(config)
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
     found: Any = parallel(joblib.delayed(_both)(compute, config) for config in missing)
-    for config, result in found:
-        store.add(config, result, **notes())
-        told(config)
+    with warnings.catch_warnings():
+        # joblib replaces processes that have grown, which loses nothing; of a process that dies it raises.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs")
+        for config, result in found:
+            store.add(config, result, **notes())
+            told(config)
     return [store[config] for config in configs]
 
 
