@@ -88,6 +88,11 @@ class KL(AbstractDivergence):
     def __check_init__(self):
         _check_bound(self)
 
+    @property
+    def start(self):
+        # f'(1) = 0. To derive it takes 5 ms, every time that a model is made.
+        return 0.0
+
     def f(self, u):
         return jax.scipy.special.xlogy(u, u) - u + 1
 
