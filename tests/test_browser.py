@@ -12,6 +12,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from test_report import hostile
 
+from partita.paper import tables
+from partita.paper.protocol import FULL
 from partita.paper.report import page
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -30,7 +32,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-SIZES = {"desktop": 1280, "tablet": 800, "phone": 380, "small": 320}
+SIZES = {"large": 1480, "desktop": 1280, "laptop": 1064, "tablet": 800, "phone": 380, "small": 320}
 # Readable by WCAG 2: the contrast of small text with what is behind it.
 LEAST_CONTRAST = 4.5
 
@@ -295,8 +297,19 @@ def test_text_stands_out(opened, name):
     assert min(found)[0] >= LEAST_CONTRAST, min(found)
 
 
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """All tables of the paper with their own heads, and figures of three seeds."""
+    path = tmp_path_factory.mktemp("page") / "real.html"
+    all_tables = tuple(tables.build(name, lambda _: (70.0, 92.0, 98.0), FULL) for name in tables.TABLES)
+    path.write_text(page.document(results.Report("Real", {}, all_tables, (), (), ())), "utf-8")
+    return path.as_uri()
+
+
 @pytest.mark.parametrize(("width", "shown"), [*itertools.product(SIZES, ["ours", "difference"])])
-def test_no_screen_scrolls_sideways(opened, width, shown):
+@pytest.mark.parametrize("where", ["address", "real"])
+def test_no_screen_scrolls_sideways(opened, request, where, width, shown):
+    opened.get(request.getfixturevalue(where))
     size(opened, width)
     opened.execute_script(f"document.querySelector('input[value={shown}]').click()")
     assert opened.execute_script("return document.documentElement.scrollWidth") <= SIZES[width]
