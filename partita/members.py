@@ -68,17 +68,16 @@ class Members(eqx.Module):
 
 def stacked(trees: Sequence[PyTree]) -> PyTree:
     """One tree of many, its arrays with a leading axis; what is no array must be the same in all."""
-    return _gathered(trees, "stack")
+    return _gathered(trees, np.stack, jnp.stack)
 
 
-def _gathered(trees: Sequence[PyTree], how: str) -> PyTree:
+def _gathered(trees: Sequence[PyTree], gather: Callable, gather_keys: Callable) -> PyTree:
+    """By numpy, for which nothing need be compiled; keys are no arrays to it."""
+
     def together(*leaves):
         if not eqx.is_array(leaves[0]):
             return leaves[0]
-        # By numpy, for which nothing need be compiled; keys are no arrays to it.
-        if _is_key(leaves[0]):
-            return getattr(jnp, how)(leaves)
-        return jnp.asarray(getattr(np, how)([np.asarray(leaf) for leaf in leaves]))
+        return gather_keys(leaves) if _is_key(leaves[0]) else jnp.asarray(gather(leaves))
 
     return jax.tree.map(together, *trees)
 
@@ -296,7 +295,7 @@ class _Run(NamedTuple):
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             states, losses = zip(*pool.map(moved, parts), strict=True)
-        return _gathered(states, "concatenate"), np.concatenate(losses)
+        return _gathered(states, np.concatenate, jnp.concatenate), np.concatenate(losses)
 
 
 def _blocks(keys: Any) -> tuple[list[slice], int]:
