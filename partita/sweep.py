@@ -20,7 +20,7 @@ from .model import EBM
 from .objectives import AbstractObjective
 from .solver import Progress, Solver
 
-__all__ = ["Grid", "Point", "Store", "run", "train"]
+__all__ = ["Grid", "Point", "Store", "distinct", "run", "train"]
 
 
 class Point(NamedTuple):
@@ -160,7 +160,7 @@ def run(
     What is missing goes through joblib: `jobs` processes, or whatever `joblib.parallel_config` says (a Dask cluster).
     `told` hears of each configuration whose result is there; `notes`, asked for as each is stored, stand beside it.
     """
-    configs = list({_name(config): config for config in configs}.values())
+    configs = distinct(configs)
     missing = []
     for config in configs:
         if config in store:
@@ -176,6 +176,11 @@ def run(
             store.add(config, result, **notes())
             told(config)
     return [store[config] for config in configs]
+
+
+def distinct(configs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each configuration once, in the order of their first places."""
+    return list({_name(config): config for config in configs}.values())
 
 
 def _both(compute: Callable, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

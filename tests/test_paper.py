@@ -177,6 +177,13 @@ def test_one_command_computes_what_is_missing_and_writes_the_report(tmp_path, mo
 
 
 @pytest.mark.usefixtures("faked")
+def test_what_tables_have_in_common_is_counted_once(tmp_path, capsys):
+    run.reproduce(["table1", "table4"], datasets=["emotions"], quick=True, out=tmp_path)
+    count = len(sweep.Store(tmp_path / run.RESULTS))
+    assert f"{count}/{count}" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("faked")
 def test_full_results_count_before_quick_ones(tmp_path):
     run.reproduce(["table2"], datasets=["iris"], quick=True, out=tmp_path)
     assert run.document(tmp_path).tables[0].rows[0].cell("iris").values == (97.0,)

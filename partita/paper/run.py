@@ -56,6 +56,8 @@ def reproduce(
             wanted += tables.wanted(name, effort, datasets, models)
         elif not models:
             wanted += figures.wanted(name, effort, datasets)
+    # Tables have cells in common.
+    wanted = sweep.distinct(wanted)
     with _progress(len(wanted), "" if models else _left_empty(names)) as told:
         sweep.run(wanted, compute, store, jobs=jobs, told=told, notes=_noted)
     return report.write(document(out), Path(out))
