@@ -42,7 +42,7 @@ def test_a_point_is_trained_to_the_same_end_in_any_company():
     together = train(points).losses
     assert together.shape == (20, 8)
     for i in (0, 3, 6):
-        # Weights end bit for bit the same; the loss that is told is a sum, which rounds in another order.
+        # Products round alike; the loss that is told is a sum over rows, which rounds in another order.
         np.testing.assert_allclose(train([points[i]]).losses[:, 0], together[:, i], rtol=1e-6, atol=1e-7)
     # They are not all the same run: each part of a point matters.
     assert len(np.unique(together[-1].round(4))) == 8

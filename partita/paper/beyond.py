@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, train_test_split
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain
 from sklearn.pipeline import make_pipeline
@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from .. import datasets, decisions, metrics
 from ..estimators import LabelRanker, MultilabelClassifier
-from .protocol import Effort, standardized
+from .protocol import Effort, dev_split, standardized
 
 __all__ = ["OTHERS", "Other", "kernel_ridge", "score"]
 
@@ -87,12 +87,12 @@ def _trees(seed: int) -> ExtraTreesClassifier:
 
 
 def _chosen(values: Sequence[Any], answer: Callable[[datasets.Split, int, Any], np.ndarray]) -> Callable:
-    """What answers with the value under which the dev rows, a quarter of the training rows, are answered best."""
+    """What answers with the value under which the dev rows are answered best."""
 
     def best(split, seed, options):
         if options:
             return answer(split, seed, values[0])
-        train, dev = train_test_split(np.arange(len(split.y)), test_size=0.25, random_state=0)
+        train, dev = dev_split(len(split.y))
         look = datasets.Split(split.x[train], split.y[train], split.x[dev], split.y[dev])
         scores = [metrics.micro_f1(look.y_test, answer(look, seed, value)) for value in values]
         return answer(split, seed, values[int(np.argmax(scores))])

@@ -23,7 +23,19 @@ from ..regularizers import SquaredNorm
 from ..solver import Progress
 from ..spaces import AbstractSpace, Hypercube, Permutations
 
-__all__ = ["FULL", "QUICK", "Chosen", "Effort", "Setting", "config", "fitted", "partitions", "score", "standardized"]
+__all__ = [
+    "FULL",
+    "QUICK",
+    "Chosen",
+    "Effort",
+    "Setting",
+    "config",
+    "dev_split",
+    "fitted",
+    "partitions",
+    "score",
+    "standardized",
+]
 
 # One number per row learns only when its row is drawn: the paper's constant tau needs longer steps than the weights.
 TABLE_FACTOR = 10.0
@@ -117,6 +129,11 @@ def partitions(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"learned": np.asarray(learned, float).tolist(), "exact": np.asarray(exact, float).tolist()}
 
 
+def dev_split(n: int) -> Sequence[Any]:
+    """Which of n training rows train, and which, a quarter, are looked at for choices."""
+    return train_test_split(np.arange(n), test_size=0.25, random_state=0)
+
+
 def standardized(split: datasets.Split) -> datasets.Split:
     """Dense, with features of mean 0 and variance 1 on the training rows."""
     scaler = StandardScaler().fit(split.x)
@@ -163,7 +180,7 @@ class _Trainer:
 
     def choose(self, seed: int) -> Chosen:
         """The point of the grid and the number of steps after which dev rows are answered best."""
-        train, dev = train_test_split(np.arange(len(self.x)), test_size=0.25, random_state=0)
+        train, dev = dev_split(len(self.x))
         weight = np.zeros(len(self.x))
         weight[train] = len(self.x) / len(train)
         points, told = sweep.Grid(self.effort.rates, self.effort.penalties, (seed,)).points(), []
