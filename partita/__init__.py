@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _MODULES = (
     "atomic",
     "batches",
+    "budget",
     "cli",
     "couplings",
     "datasets",
@@ -20,6 +21,7 @@ _MODULES = (
     "exact",
     "inference",
     "kernels",
+    "logspace",
     "measures",
     "members",
     "metrics",

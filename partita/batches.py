@@ -86,6 +86,7 @@ class AbstractRows(AbstractSource):
                 f"partition.Table holds {values} values, but the data have {n} rows: it needs one per row."
             )
         check_reference(model, self.reference, n)
+        _check_possible(model, self.reference, y, self.free)
         _check_batch_size(self.batch_size, n, x)
         check_model(model, x.shape[1:])
         # Sparse features stay on the host, apart from the arrays of the batch.
@@ -328,11 +329,23 @@ def check_reference(model: EBM, reference: PyTree, n: int) -> None:
         raise TypeError(f"The rows' reference is a {got}, but the model's q is a {expected}: they must be the same.")
     if reference.space != model.space:
         raise ValueError(f"The reference is a measure on {reference.space}, but the model is on {model.space}.")
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(reference)):
-        raise ValueError("The rows' reference has parameters that are NaN or infinite.")
+    reference.check()
     shapes = [leaf.shape for leaf in jax.tree.leaves(reference)]
     if any(shape[:1] != (n,) for shape in shapes):
         raise ValueError(f"The reference needs one set of parameters for each of {n} rows; got shapes {shapes}.")
+
+
+def _check_possible(model: EBM, reference: PyTree, y: np.ndarray, free: Any) -> None:
+    """Raise where q excludes what is observed: its likelihood would be 0 whatever is learned."""
+    q = model.q if reference is None else reference
+    if not any(np.isinf(leaf).any() for leaf in jax.tree.leaves(eqx.filter(q, eqx.is_array))) or free is not None:
+        return
+    log_q = jax.vmap(lambda q, y: q.log_prob(y), in_axes=(None if reference is None else 0, 0))(q, jnp.asarray(y))
+    if (excluded := np.flatnonzero(np.isneginf(log_q))).size:
+        raise ValueError(
+            f"The reference gives probability 0 to the y of {excluded.size} rows, the first is row {excluded[0]}: "
+            f"{y[excluded[0]].tolist()}. Leave these rows out, or give the reference a least probability."
+        )
 
 
 def _check_batch_size(batch_size: int | None, n: int, x: Any) -> None:

@@ -6,8 +6,10 @@ and the loss stays a Fenchel-Young loss.
 """
 
 import abc
+import dataclasses
 import math
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,6 +30,7 @@ __all__ = [
 # Unbounded conjugates continue linearly from density ratio e^20; on bounded domains float32 can come within 1e-4.
 LOG_RATIO = 20.0
 MARGIN = 1e-4
+DOUBLE_MARGIN = 1e-12
 # The tangent must stay finite in float32 for arguments up to 1e6.
 MAX_RATIO = 1e30
 
@@ -50,6 +53,11 @@ class AbstractDivergence(eqx.Module):
         """Where tau starts: -f'(1), so that at g = 0 every density is 1."""
         with jax.ensure_compile_time_eval():
             return 0.0 - float(jax.grad(self.f)(1.0))
+
+    def sharpened(self) -> "AbstractDivergence":
+        """The same divergence for double precision, its bound nearer to the end of its domain: unless the bound was
+        chosen, it is only as near as float32 can come."""
+        return self
 
     def continued(self, v: Scalar) -> Scalar:
         """f+* up to `bound`, its tangent beyond."""
@@ -152,6 +160,9 @@ class Tsallis(AbstractDivergence):
     def __check_init__(self):
         _check_bound(self, math.inf if self.alpha > 1 else 1 / (1 - self.alpha))
 
+    def sharpened(self):
+        return self if self.alpha > 1 else _sharpened(self, 1 / (1 - self.alpha))
+
     def f(self, u):
         a = self.alpha
         # u (u^(a-1) - 1) / (a - 1) is -> u log u as a -> 1, without cancellation.
@@ -175,6 +186,9 @@ class JensenShannon(AbstractDivergence):
     def __check_init__(self):
         _check_bound(self, math.log(2))
 
+    def sharpened(self):
+        return _sharpened(self, math.log(2))
+
     def f(self, u):
         return jax.scipy.special.xlogy(u, u) - (u + 1) * jnp.log((u + 1) / 2)
 
@@ -189,6 +203,9 @@ class SquaredHellinger(AbstractDivergence):
 
     def __check_init__(self):
         _check_bound(self, 1.0)
+
+    def sharpened(self):
+        return _sharpened(self, 1)
 
     def f(self, u):
         return (jnp.sqrt(u) - 1) ** 2
@@ -205,11 +222,20 @@ class ReverseKL(AbstractDivergence):
     def __check_init__(self):
         _check_bound(self, 1.0)
 
+    def sharpened(self):
+        return _sharpened(self, 1)
+
     def f(self, u):
         return u - 1 - jnp.log(u)
 
     def conjugate(self, v):
         return -jnp.log1p(-v)
+
+
+def _sharpened(divergence: Any, supremum: float) -> Any:
+    """With the bound for double precision, in place of the one for float32."""
+    chosen = divergence.bound < supremum * (1 - MARGIN) - MARGIN
+    return divergence if chosen else dataclasses.replace(divergence, bound=supremum * (1 - DOUBLE_MARGIN))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -233,7 +259,7 @@ def _check_bound(divergence: AbstractDivergence, supremum: float = math.inf) -> 
     if not low < c < supremum:
         raise ValueError(f"{name} needs a bound c with f'(1) = {low:.3g} < c < {supremum:.3g}; got c = {c}.")
     with jax.ensure_compile_time_eval():
-        slope = float(jax.grad(divergence.conjugate)(jnp.float32(c)))
+        slope = float(jax.grad(divergence.conjugate)(jnp.asarray(c, float)))
     if not slope < MAX_RATIO:
         raise ValueError(
             f"{name} at the bound c = {c} has density {slope:.3g}, too large for float32; lower the bound."

@@ -6,6 +6,8 @@ Everything here follows from one quantity, the f-softmax of the scores tilted by
 
 For KL its value at 0 is the log-partition log E_q[exp g]; for every f its gradient at 0 is the marginals. Which method
 serves is chosen by type in `method`; what none can serve is refused with `TooLargeError`.
+
+Outputs that q excludes, with log q = -inf, take no part in any sum.
 """
 
 import abc
@@ -13,16 +15,18 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import Array, Float, Int, Key, Row, Scalar
+from . import budget
+from ._types import Array, Bool, Float, Int, Key, Row, Scalar
 from .couplings import AbstractCoupling, Bilinear
 from .divergences import KL, AbstractDivergence
+from .logspace import logsumexp
 from .measures import (
     AbstractMeasure,
     AbstractSequentialMeasure,
@@ -31,6 +35,7 @@ from .measures import (
     ProductBernoulli,
     Uniform,
     by_label,
+    log_sums,
 )
 from .model import EBM
 from .polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron
@@ -38,25 +43,36 @@ from .spaces import AbstractSpace, Permutations, TooLargeError
 
 __all__ = [
     "AbstractMethod",
+    "Best",
     "ElementarySymmetric",
     "Enumeration",
     "SubsetDP",
     "Unary",
     "before",
+    "capped",
     "log_partition",
     "log_prob",
     "marginals",
+    "mean",
     "method",
     "mode",
     "sample",
     "softmax",
+    "solve",
     "subsets",
+    "top_k",
 ]
 
-MAX_STATES = 2**20
-MAX_RANKED = 16
 CHUNK = 4096
 BISECTIONS = 60
+
+
+class Best(NamedTuple):
+    """Different outputs in falling order of p, and a score that falls with it; where that is -inf, there are no more
+    outputs with p > 0, and y is any."""
+
+    y: Int[Array, " num *y"]
+    score: Float[Array, " num"]
 
 
 class AbstractMethod(eqx.Module):
@@ -66,6 +82,11 @@ class AbstractMethod(eqx.Module):
     @abc.abstractmethod
     def space(self) -> AbstractSpace:
         """Y."""
+
+    @property
+    @abc.abstractmethod
+    def terms(self) -> int:
+        """How many terms are summed for a row: what an answer costs, see `budget`."""
 
     @abc.abstractmethod
     def softmax(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tilt: Float[Array, " *stat"]) -> Scalar:
@@ -81,9 +102,18 @@ class AbstractMethod(eqx.Module):
     def mode(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Int[Array, " *shape"]:
         """A most probable y."""
 
+    @abc.abstractmethod
+    def top_k(self, theta: Float[Array, " *theta"], q: AbstractMeasure, num: int) -> "Best":
+        """The `num` most probable outputs."""
+
     def log_partition(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Scalar:
         """The tau with which p sums to one."""
-        return self.softmax(theta, q, self.no_tilt(theta))
+        return self.solve(theta, q)[1]
+
+    def solve(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> tuple[Scalar, Scalar]:
+        """The f-softmax, and the tau with which p sums to one: for KL the same number."""
+        value = self.softmax(theta, q, self.no_tilt(theta))
+        return value, value
 
     def marginals(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Float[Array, " *stat"]:
         """E_p[indicators(y)]: the gradient of the softmax in the tilt."""
@@ -104,6 +134,10 @@ class Unary(AbstractMethod):
     def space(self):
         return self.polytope.space
 
+    @property
+    def terms(self):
+        return self.polytope.k
+
     def softmax(self, theta, q, tilt):
         off, on = by_label(q)
         return jnp.sum(jnp.logaddexp(off, theta + tilt + on))
@@ -113,6 +147,20 @@ class Unary(AbstractMethod):
 
     def mode(self, theta, q):
         return self.polytope.argmax(self._logits(theta, q))
+
+    def top_k(self, theta, q, num):
+        # The mode has cost 0, and each label that differs from it its |logit|: label by label, the least sums so far.
+        cost = jnp.abs(self._logits(theta, q))
+        best = jnp.full((1, num), -jnp.inf, theta.dtype).at[0, 0].set(0)
+
+        def add(carry, label):
+            values, flips = carry
+            flipped = flips | (jnp.arange(cost.size) == label)
+            return _best(jnp.stack([values, values - cost[label]]), jnp.stack([flips, flipped]), num), None
+
+        start = best, jnp.zeros((1, num, cost.size), bool)
+        (values, flips), _ = jax.lax.scan(add, start, jnp.arange(cost.size))
+        return Best(self.mode(theta, q) ^ flips[0], values[0])
 
     def _logits(self, theta, q):
         off, on = by_label(q)
@@ -131,19 +179,46 @@ class ElementarySymmetric(AbstractMethod):
     def space(self):
         return self.polytope.space
 
+    @property
+    def terms(self):
+        return self.polytope.k * self.polytope.m
+
     def softmax(self, theta, q, tilt):
-        constant = q.log_sums()[-1, -1] if isinstance(q, ConditionalBernoulli) else q.space.log_size
-        return self._measure(theta + tilt, q).log_sums()[-1, -1] - constant
+        conditional = isinstance(q, ConditionalBernoulli)
+        off, on = self._weights(theta + tilt, q)
+        constant = q.log_sums()[-1, -1] if conditional else q.space.log_size
+        return log_sums(off, on, self.polytope.m)[-1, -1] - constant
 
     def sample(self, theta, q, num, *, key):
-        return self._measure(theta, q).sample(num, key=key)
+        return ConditionalBernoulli(self._logits(theta, q), self.polytope.m).sample(num, key=key)
 
     def mode(self, theta, q):
-        return self.polytope.argmax(self._measure(theta, q).logits)
+        return self.polytope.argmax(self._logits(theta, q))
 
-    def _measure(self, theta, q):
-        logits = theta + q.logits if isinstance(q, ConditionalBernoulli) else theta
-        return ConditionalBernoulli(logits, self.polytope.m)
+    def top_k(self, theta, q, num):
+        # For each size r the best sets of r of the labels so far: without the next label, or of r - 1 with it.
+        off, on = self._weights(theta, q)
+        m, k = self.polytope.m, on.size
+        values = jnp.full((m + 1, num), -jnp.inf, theta.dtype).at[0, 0].set(0)
+
+        def add(carry, label):
+            values, y = carry
+            nothing = jnp.full((1, num), -jnp.inf, values.dtype)
+            longer = jnp.concatenate([nothing, values[:-1] + on[label]])
+            with_label = jnp.roll(y, 1, axis=0).at[:, :, label].set(1)
+            return _best(jnp.stack([values + off[label], longer]), jnp.stack([y, with_label]), num), None
+
+        (values, y), _ = jax.lax.scan(add, (values, jnp.zeros((m + 1, num, k), int)), jnp.arange(k))
+        return Best(y[-1], values[-1])
+
+    def _weights(self, theta, q):
+        """The log-weight of each label off and on."""
+        off, on = q.weights() if isinstance(q, ConditionalBernoulli) else (jnp.zeros_like(theta),) * 2
+        return off, theta + on
+
+    def _logits(self, theta, q):
+        off, on = self._weights(theta, q)
+        return on - off
 
 
 class SubsetDP(AbstractMethod):
@@ -159,12 +234,16 @@ class SubsetDP(AbstractMethod):
     def space(self):
         return self.polytope.space
 
+    @property
+    def terms(self):
+        return self.polytope.k * 2 ** (self.polytope.k - 1)
+
     def softmax(self, theta, q, tilt):
-        return self._layers(self.polytope.matrix(theta) + tilt, q, jax.nn.logsumexp)[-1][0]
+        return self._layers(self.polytope.matrix(theta) + tilt, q, logsumexp)[-1][0]
 
     def sample(self, theta, q, num, *, key):
         scores = self.polytope.matrix(theta)
-        sums = jnp.concatenate(self._layers(scores, q, jax.nn.logsumexp))
+        sums = jnp.concatenate(self._layers(scores, q, logsumexp))
         noise = jax.random.gumbel(key, (num, *scores.shape), theta.dtype)
         return jax.vmap(lambda z: self._unwind(scores, q, sums, z))(noise)
 
@@ -173,13 +252,30 @@ class SubsetDP(AbstractMethod):
         sums = jnp.concatenate(self._layers(scores, q, jnp.max))
         return self._unwind(scores, q, sums, jnp.zeros_like(scores))
 
+    def top_k(self, theta, q, num):
+        # As the mode, with the `num` best ways to each set, and for each the label that came last and the way before.
+        scores = self.polytope.matrix(theta)
+        k = scores.shape[0]
+        values, steps = jnp.full((1, num), -jnp.inf, scores.dtype).at[0, 0].set(0), []
+        for p, (masks, before, label) in enumerate(subsets(k)):
+            term = scores[:, p][label] + self._log_choice(q, masks)[before, label]
+            ways = (values[before] + term[:, :, None]).reshape(len(before), -1)
+            values, chosen = jax.lax.top_k(ways, num)
+            steps.append((before, label, chosen))
+        at, way, y = jnp.zeros(num, int), jnp.arange(num), jnp.zeros((num, k), int)
+        for p, (before, label, chosen) in reversed(list(enumerate(steps))):
+            which = chosen[at, way]
+            y = y.at[jnp.arange(num), jnp.asarray(label)[at, which // num]].set(p)
+            at, way = jnp.asarray(before)[at, which // num], which % num
+        return Best(y, values[0])
+
     def before(self, theta, q):
         scores = self.polytope.matrix(theta)
         k = scores.shape[0]
         tables = subsets(k)
         still = [jnp.zeros(label.shape, scores.dtype) for _, _, label in tables]
         # The probability that label j completes the set S is the derivative in a term added to that step.
-        steps = jax.grad(lambda added: self._layers(scores, q, jax.nn.logsumexp, added)[-1][0])(still)
+        steps = jax.grad(lambda added: self._layers(scores, q, logsumexp, added)[-1][0])(still)
         found = jnp.zeros((k, k), scores.dtype)
         for (_, _, label), step in zip(tables, steps, strict=True):
             by_label = jnp.zeros((len(label), k), scores.dtype).at[np.arange(len(label))[:, None], label].set(step)
@@ -254,39 +350,78 @@ class Enumeration(AbstractMethod):
     def space(self):
         return self.coupling.space
 
+    @property
+    def terms(self):
+        return self.space.size * (1 + self.coupling.cost // 64)
+
     def softmax(self, theta, q, tilt):
         if isinstance(self.f, KL):
-            return jax.nn.logsumexp(self._map(lambda log_q, g: jax.nn.logsumexp(log_q + g), theta, q, tilt))
-        tau = jax.lax.stop_gradient(self._multiplier(theta, q, tilt))
-        conjugate = jax.vmap(self.f.weighted_conjugate)
-        return tau + self._map(lambda log_q, g: jnp.sum(conjugate(g - tau, log_q)), theta, q, tilt).sum()
+            return logsumexp(self._map(lambda log_q, g: logsumexp(log_q + g), theta, q, tilt))
+        return self._value(theta, q, tilt, self._multiplier(theta, q, tilt))
 
-    def log_partition(self, theta, q):
+    def solve(self, theta, q):
         if isinstance(self.f, KL):
-            return super().log_partition(theta, q)
-        tilt = self.no_tilt(theta)
-        tau = jax.lax.stop_gradient(self._multiplier(theta, q, tilt))
+            return super().solve(theta, q)
+        root = self._multiplier(theta, q, None)
         # A Newton step polishes the root, by no more than bisection left open (where float32 puts the root on the cap
         # of the density, the slope is 0); its gradient is that of the implicit function.
-        mass, slope = jax.value_and_grad(lambda t: self._mass(theta, q, tilt, t))(tau)
+        mass, slope = jax.value_and_grad(self.mass, argnums=2)(theta, q, root)
         # Not the least float: its inverse times the curvature at the bound, 1e8, would be infinite.
         slope = jax.lax.stop_gradient(jnp.minimum(slope, -1e-20))
-        width = 2 * jnp.finfo(tau.dtype).eps * jnp.maximum(1, jnp.abs(tau))
+        width = 2 * jnp.finfo(root.dtype).eps * jnp.maximum(1, jnp.abs(root))
         polish = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
-        return tau - polish - (mass - jax.lax.stop_gradient(mass)) / slope
+        tau = root - polish - (mass - jax.lax.stop_gradient(mass)) / slope
+        return self._value(theta, q, None, root), tau
+
+    def mass(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tau: Scalar) -> Scalar:
+        """sum_y q (f+*)'(g - tau): 1 where tau normalizes p."""
+        return self._mass(theta, q, None, tau)
+
+    def largest(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Scalar:
+        """The largest g of an output that q does not exclude."""
+        return self._map(lambda log_q, g: jnp.max(jnp.where(jnp.isneginf(log_q), -jnp.inf, g)), theta, q, None).max()
+
+    def marginals(self, theta, q):
+        return self.mean(theta, q, lambda ys: jax.vmap(self.space.indicators)(ys))
+
+    def before(self, theta, q):
+        return self.mean(theta, q, lambda ys: ys[:, :, None] < ys[:, None, :])
+
+    def mean(
+        self, theta: Float[Array, " *theta"], q: AbstractMeasure, statistic: Callable[[Array], Array]
+    ) -> Float[Array, " *stat"]:
+        """E_p[statistic(y)], in one pass: statistic maps (num, *y) outputs to (num, *stat) numbers."""
+        log_p = self._log_p(theta, q)
+
+        def add(carry, c):
+            top, mass, total = carry
+            ys, _, log_q, g = self._chunk(c, theta, q, None)
+            value = log_p(log_q, g)
+            new = jnp.maximum(top, value.max())
+            # Before the first output that is not excluded nothing is added up.
+            p = jnp.where(jnp.isneginf(new), 0, jnp.exp(value - new))
+            kept = jnp.where(jnp.isneginf(top), 0, jnp.exp(top - new))
+            of_chunk = jnp.tensordot(p, statistic(ys).astype(p.dtype), 1)
+            return (new, kept * mass + p.sum(), kept * total + of_chunk), None
+
+        stat = jax.eval_shape(statistic, jax.ShapeDtypeStruct((1, *self.space.shape), jnp.arange(1).dtype))
+        zero = jnp.zeros((), theta.dtype)
+        start = (zero - jnp.inf, zero, jnp.zeros(stat.shape[1:], theta.dtype))
+        (_, mass, total), _ = jax.lax.scan(add, start, jnp.arange(self._num_chunks))
+        return total / mass
 
     def sample(self, theta, q, num, *, key):
         chunk_key, element_key = jax.random.split(key)
         log_p = self._log_p(theta, q)
-        tilt = self.no_tilt(theta)
-        chunks = self._map(lambda log_q, g: jax.nn.logsumexp(log_p(log_q, g)), theta, q, tilt)
+        chunks = self._map(lambda log_q, g: logsumexp(log_p(log_q, g)), theta, q, None)
         chosen = jax.random.categorical(chunk_key, chunks, shape=(num,))
         u = jax.random.uniform(element_key, (num,), theta.dtype)
 
         def within(drawn, c):
             # Every chunk once, whatever the number of draws: those that chose it invert its distribution function.
-            i, log_q, g = self._chunk(c, theta, q, tilt)
-            total = jnp.cumsum(jax.nn.softmax(log_p(log_q, g)))
+            _, i, log_q, g = self._chunk(c, theta, q, None)
+            value = log_p(log_q, g)
+            total = jnp.cumsum(jnp.exp(value - jnp.maximum(value.max(), jnp.finfo(value.dtype).min)))
             place = jnp.searchsorted(total, u * total[-1], side="right")
             return jnp.where(chosen == c, i[jnp.minimum(place, i.size - 1)], drawn), None
 
@@ -294,60 +429,67 @@ class Enumeration(AbstractMethod):
         return jax.vmap(self.space.element)(drawn)
 
     def mode(self, theta, q):
-        # Densities increase with g, so under a uniform q the mode is the largest g, without ties at 0 or at the bound.
-        log_p = (lambda log_q, g: log_q + g) if isinstance(q, Uniform) else self._log_p(theta, q)
+        order = self._order(theta, q)
 
         def best(c):
-            i, log_q, g = self._chunk(c, theta, q, self.no_tilt(theta))
-            value = log_p(log_q, g)
+            _, i, log_q, g = self._chunk(c, theta, q, None)
+            value = order(log_q, g)
             return value.max(), i[jnp.argmax(value)]
 
         values, indices = jax.lax.map(best, jnp.arange(self._num_chunks))
         return self.space.element(indices[jnp.argmax(values)])
 
-    def before(self, theta, q):
-        log_p = self._log_p(theta, q)
-        tilt = self.no_tilt(theta)
-        total = jax.nn.logsumexp(self._map(lambda log_q, g: jax.nn.logsumexp(log_p(log_q, g)), theta, q, tilt))
+    def top_k(self, theta, q, num):
+        order = self._order(theta, q)
 
-        def add(found, c):
-            i, log_q, g = self._chunk(c, theta, q, tilt)
-            y = jax.vmap(self.space.element)(jnp.minimum(i, self.space.size - 1))
-            p = jnp.exp(log_p(log_q, g) - total)
-            return found + jnp.einsum("i,iab->ab", p, (y[:, :, None] < y[:, None, :]).astype(p.dtype)), None
+        def add(best, c):
+            _, i, log_q, g = self._chunk(c, theta, q, None)
+            values = jnp.concatenate([best[0], order(log_q, g)])
+            values, chosen = jax.lax.top_k(values, num)
+            return (values, jnp.concatenate([best[1], i])[chosen]), None
 
-        k = self.space.shape[0]
-        return jax.lax.scan(add, jnp.zeros((k, k), theta.dtype), jnp.arange(self._num_chunks))[0]
+        start = jnp.full(num, -jnp.inf, theta.dtype), jnp.zeros(num, int)
+        (values, found), _ = jax.lax.scan(add, start, jnp.arange(self._num_chunks))
+        return Best(jax.vmap(self.space.element)(found), values)
 
     @property
     def _num_chunks(self):
         return -(-self.space.size // CHUNK)
 
     def _chunk(self, c, theta, q, tilt):
-        """Indices, log q and tilted scores of the c-th chunk; past the end of Y log q is -inf."""
+        """Outputs, indices, log q and tilted scores of the c-th chunk; past the end of Y log q is -inf."""
         space = self.space
         i = c * CHUNK + jnp.arange(min(CHUNK, space.size))
-        y = jax.vmap(space.element)(jnp.minimum(i, space.size - 1))
-        log_q = jnp.where(i < space.size, jax.vmap(q.log_prob)(y), -jnp.inf)
-        g = jax.vmap(lambda y: self.coupling(theta, y) + jnp.vdot(tilt, space.indicators(y).astype(tilt.dtype)))(y)
-        return i, log_q, g
+        ys = jax.vmap(space.element)(jnp.minimum(i, space.size - 1))
+        log_q = jnp.where(i < space.size, q.log_probs(ys), -jnp.inf)
+        g = self.coupling.scores(theta, ys)
+        if tilt is not None:
+            indicators = jax.vmap(space.indicators)(ys).reshape(len(ys), -1)
+            g = g + indicators.astype(tilt.dtype) @ tilt.ravel()
+        return ys, i, log_q, g
 
     def _map(self, fn, theta, q, tilt):
         """fn(log q, g) of every chunk; rematerialized, so that a gradient keeps no chunk in memory."""
 
         @jax.checkpoint
         def one(c):
-            _, log_q, g = self._chunk(c, theta, q, tilt)
+            _, _, log_q, g = self._chunk(c, theta, q, tilt)
             return fn(log_q, g)
 
         return jax.lax.map(one, jnp.arange(self._num_chunks))
+
+    def _value(self, theta, q, tilt, tau):
+        """tau + E_q f+*(g + tilt - tau), at the multiplier the f-softmax, and then of slope 0 in tau."""
+        conjugate = jax.vmap(self.f.weighted_conjugate)
+        return tau + self._map(lambda log_q, g: jnp.sum(conjugate(g - tau, log_q)), theta, q, tilt).sum()
 
     def _mass(self, theta, q, tilt, tau):
         density = jax.vmap(self.f.density)
         return self._map(lambda log_q, g: jnp.sum(jnp.exp(log_q) * density(g - tau)), theta, q, tilt).sum()
 
     def _multiplier(self, theta, q, tilt):
-        """The root of mass(tau) = 1, by bisection: mass >= 1 at min g - f'(1), mass <= 1 at max g - f'(1)."""
+        """The root of mass(tau) = 1, without gradient, by bisection from min g - f'(1), where the mass is at least 1,
+        and max g - f'(1), where it is at most 1."""
         low = self._map(lambda log_q, g: jnp.min(g), theta, q, tilt).min() + self.f.start
         high = self._map(lambda log_q, g: jnp.max(g), theta, q, tilt).max() + self.f.start
 
@@ -361,7 +503,12 @@ class Enumeration(AbstractMethod):
 
         # The condition is carried, not computed anew: under vmap a loop evaluates it twice, and rounding may differ.
         low, high, *_ = jax.lax.while_loop(lambda bracket: bracket[-1], halve, (low, high, 0, low < high))
-        return (low + high) / 2
+        return jax.lax.stop_gradient((low + high) / 2)
+
+    def _order(self, theta, q):
+        """(log q, g) -> what rises with p. Densities rise with g: under a uniform q that is g itself, without ties at
+        a density of 0 or at the bound."""
+        return (lambda log_q, g: log_q + g) if isinstance(q, Uniform) else self._log_p(theta, q)
 
     def _log_p(self, theta, q):
         """(log q, g) -> log p up to a constant."""
@@ -369,6 +516,14 @@ class Enumeration(AbstractMethod):
             return lambda log_q, g: log_q + g
         tau = self.log_partition(theta, q)
         return lambda log_q, g: log_q + jax.vmap(self.f.log_density)(g - tau)
+
+
+def _best(values: Float[Array, "2 rows num"], outputs: Array, num: int) -> tuple[Array, Array]:
+    """In each row the `num` largest of two lists of values, and the outputs that they belong to."""
+    merged = jnp.concatenate([values[0], values[1]], axis=-1)
+    values, chosen = jax.lax.top_k(merged, num)
+    both = jnp.concatenate([outputs[0], outputs[1]], axis=1)
+    return values, jnp.take_along_axis(both, chosen[:, :, None], axis=1)
 
 
 # (polytope of a bilinear coupling, reference measures) -> method, for KL. Everything else is enumerated.
@@ -385,11 +540,11 @@ def method(model: EBM, q: AbstractMeasure | None = None) -> AbstractMethod:
     if isinstance(coupling, Bilinear) and isinstance(f, KL):
         for polytope, measures, serving in _BILINEAR:
             if isinstance(coupling.polytope, polytope) and isinstance(q, measures):
-                if serving is SubsetDP and coupling.space.shape[0] > MAX_RANKED:
-                    raise _too_large(model, f"the subset program reaches k = {MAX_RANKED} ranked labels")
+                if serving is SubsetDP and coupling.space.shape[0] > budget.MAX_RANKED:
+                    raise _too_large(model, f"the subset program reaches k = {budget.MAX_RANKED} ranked labels")
                 return serving(coupling.polytope)
-    if coupling.space.size > MAX_STATES:
-        raise _too_large(model, f"enumeration reaches {MAX_STATES:,} outputs")
+    if coupling.space.size > budget.MAX_OUTPUTS:
+        raise _too_large(model, f"enumeration reaches {budget.MAX_OUTPUTS:,} outputs")
     return Enumeration(coupling, f)
 
 
@@ -398,15 +553,34 @@ def log_partition(model: EBM, row: Row) -> Scalar:
     return method(model, row.q).log_partition(row.theta, row.q)
 
 
+def capped(model: EBM, row: Row, tau: Scalar) -> Bool[Array, ""]:
+    """Whether some density is at the bound of the divergence, and p not that of f itself; for KL none ever is."""
+    serving = method(model, row.q)
+    if isinstance(model.f, KL) or not isinstance(serving, Enumeration):
+        return jnp.asarray(False)
+    return serving.largest(row.theta, row.q) - tau >= model.f.bound
+
+
 def softmax(model: EBM, row: Row) -> Scalar:
     """max_p <g, p> - D_f(p, q); for KL the same as `log_partition`."""
-    serving = method(model, row.q)
-    return serving.softmax(row.theta, row.q, serving.no_tilt(row.theta))
+    return solve(model, row)[0]
+
+
+def solve(model: EBM, row: Row) -> tuple[Scalar, Scalar]:
+    """(softmax, log_partition), at the cost of one of them."""
+    return method(model, row.q).solve(row.theta, row.q)
 
 
 def marginals(model: EBM, row: Row) -> Float[Array, " *stat"]:
     """E_p[indicators(y)]: label probabilities for sets, the matrix P[label j has rank p] for rankings."""
     return method(model, row.q).marginals(row.theta, row.q)
+
+
+def mean(model: EBM, row: Row, statistic: Callable[[Array], Array]) -> Float[Array, " *stat"]:
+    """E_p[statistic(y)] over all outputs; statistic maps (num, *y) outputs to (num, *stat) numbers."""
+    if model.space.size > budget.MAX_OUTPUTS:
+        raise _too_large(model, f"enumeration reaches {budget.MAX_OUTPUTS:,} outputs")
+    return Enumeration(model.g.coupling, model.f).mean(row.theta, row.q, statistic)
 
 
 def before(model: EBM, row: Row) -> Float[Array, "k k"]:
@@ -433,9 +607,21 @@ def mode(model: EBM, row: Row) -> Int[Array, " *y"]:
         polytope = model.g.coupling.polytope
         if isinstance(row.q, Uniform):
             return polytope.argmax(row.theta)
-        if isinstance(polytope, Permutahedron | Birkhoff) and isinstance(row.q, Completions):
-            return Birkhoff(polytope.k).argmax(polytope.matrix(row.theta) + row.q.scores)
+        if (
+            isinstance(polytope, Permutahedron | Birkhoff)
+            and isinstance(row.q, Completions)
+            and polytope.k > budget.MAX_RANKED
+        ):
+            # The algorithm takes no -inf; a ranking that is excluded must only lose to every other one.
+            scores = polytope.matrix(row.theta)
+            excluded = scores.min() - polytope.k * jnp.ptp(scores) - 1
+            return Birkhoff(polytope.k).argmax(jnp.where(jnp.isneginf(row.q.scores), excluded, scores))
     return method(model, row.q).mode(row.theta, row.q)
+
+
+def top_k(model: EBM, row: Row, num: int) -> Best:
+    """The `num` most probable outputs, in falling order of p."""
+    return method(model, row.q).top_k(row.theta, row.q, num)
 
 
 def _too_large(model: EBM, limit: str) -> TooLargeError:

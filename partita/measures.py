@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from ._types import Array, Bool, Float, Int, Key, Scalar
+from .logspace import logaddexp, logsumexp
 from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, in_order, permutation, ranks
 
 __all__ = [
@@ -29,11 +30,10 @@ __all__ = [
     "allowed",
     "by_label",
     "defended",
+    "log_sums",
     "restricted",
 ]
 
-NOTHING = -1e30
-HELD = 1e3
 # Where a likelihood grows for ever: odds of e^-20 are below one output in 10^8.
 WIDEST = 20.0
 
@@ -52,7 +52,16 @@ class AbstractMeasure(eqx.Module):
 
     @abc.abstractmethod
     def log_prob(self, y: Int[Array, " *shape"]) -> Scalar:
-        """log of the probability of one y, for one row."""
+        """log of the probability of one y, for one row; -inf of an output that is excluded."""
+
+    def log_probs(self, ys: Int[Array, " num *shape"]) -> Float[Array, " num"]:
+        """log of the probability of each of several outputs, for one row."""
+        return jax.vmap(self.log_prob)(ys)
+
+    def check(self) -> None:
+        """Raise where a parameter is no number that the measure can have: NaN or infinite, unless a class allows it."""
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(self)):
+            raise ValueError(f"The parameters of a {type(self).__name__} must be finite; got NaN or infinity.")
 
 
 class AbstractSequentialMeasure(AbstractMeasure):
@@ -72,7 +81,9 @@ class AbstractScoredMeasure(AbstractSequentialMeasure):
 
     def log_choice(self, placed):
         scores = jnp.take(self.by_rank(), jnp.sum(placed), axis=1, mode="clip")
-        return scores - jax.nn.logsumexp(jnp.where(placed, -jnp.inf, scores))
+        total = logsumexp(jnp.where(placed, -jnp.inf, scores))
+        # Where no label may come next, as after labels that exclude it, nothing is chosen.
+        return jnp.where(jnp.isneginf(total), -jnp.inf, scores - jnp.where(jnp.isneginf(total), 0, total))
 
 
 class Uniform(AbstractScoredMeasure):
@@ -95,7 +106,7 @@ class Uniform(AbstractScoredMeasure):
 
 
 class ProductBernoulli(AbstractMeasure):
-    """Independent labels: P(y_j = 1) = sigmoid(logits_j)."""
+    """Independent labels: P(y_j = 1) = sigmoid(logits_j); a logit of inf or -inf holds a label on or off."""
 
     logits: Float[Array, " *rows k"]
 
@@ -109,7 +120,19 @@ class ProductBernoulli(AbstractMeasure):
         return (noise < jax.nn.sigmoid(self.logits)[..., None, :]).astype(int)
 
     def log_prob(self, y):
-        return jnp.sum(y * self.logits - jax.nn.softplus(self.logits), axis=-1)
+        off, on = by_label(self)
+        return jnp.sum(jnp.where(y == 1, on, off), axis=-1)
+
+    def log_probs(self, ys):
+        # Two matrix products in place of a sum for each y; what is excluded is counted, since 0 inf is no number.
+        off, on = by_label(self)
+        ys = ys.astype(self.logits.dtype)
+        excluded = ys @ jnp.isneginf(on).astype(ys.dtype) + (1 - ys) @ jnp.isneginf(off).astype(ys.dtype)
+        off, on = (jnp.where(jnp.isneginf(part), 0, part) for part in (off, on))
+        return jnp.where(excluded > 0, -jnp.inf, ys @ (on - off) + off.sum())
+
+    def check(self):
+        _check_not_nan(self.logits, "logits")
 
 
 class PlackettLuce(AbstractScoredMeasure):
@@ -229,15 +252,17 @@ class Sequential(AbstractScoredMeasure):
     def log_prob(self, y):
         ranks = jnp.arange(y.shape[-1])
         free = y[:, None] >= ranks
-        normalizer = jax.nn.logsumexp(jnp.where(free, self.scores, -jnp.inf), axis=0)
-        return jnp.sum(jnp.take_along_axis(self.scores, y[:, None], axis=1)) - jnp.sum(normalizer)
+        normalizer = logsumexp(jnp.where(free, self.scores, -jnp.inf), axis=0)
+        chosen = jnp.take_along_axis(self.scores, y[:, None], axis=1)[:, 0]
+        excluded = jnp.isneginf(chosen).any() | jnp.isneginf(normalizer).any()
+        return jnp.where(excluded, -jnp.inf, jnp.sum(chosen) - jnp.sum(jnp.where(excluded, 0, normalizer)))
 
     def by_rank(self):
         return self.scores
 
 
 class Completions(AbstractScoredMeasure):
-    """Uniform over the rankings that agree with what is known: scores are 0 where a label may be, else -1000."""
+    """Uniform over the rankings that agree with what is known: scores are 0 where a label may be, else -inf."""
 
     scores: Float[Array, " *rows k k"]
 
@@ -254,9 +279,15 @@ class Completions(AbstractScoredMeasure):
     def by_rank(self):
         return self.scores
 
+    def check(self):
+        _check_not_nan(self.scores, "scores")
+
 
 class ConditionalBernoulli(AbstractMeasure):
-    """Independent labels given that exactly m of them are on; its normalizer is an elementary symmetric polynomial."""
+    """Independent labels given that exactly m of them are on; its normalizer is an elementary symmetric polynomial.
+
+    A logit of inf or -inf holds a label on or off.
+    """
 
     logits: Float[Array, " *rows k"]
     m: int = eqx.field(static=True)
@@ -273,11 +304,11 @@ class ConditionalBernoulli(AbstractMeasure):
     def _choose(self, noise):
         """The sets that log-uniform noise chooses, from the last label to the first."""
         num, k = noise.shape
-        sums = self.log_sums()
+        sums, (_, on) = self.log_sums(), self.weights()
 
         def decide(left, label):
             # P(y_j = 1 | `left` labels are to be chosen among labels 0..j)
-            log_take = self.logits[label] + sums[label, left - 1] - sums[label + 1, left]
+            log_take = on[label] + sums[label, left - 1] - sums[label + 1, left]
             take = (left > 0) & (noise[:, label] < log_take)
             return left - take, take
 
@@ -285,19 +316,34 @@ class ConditionalBernoulli(AbstractMeasure):
         return chosen.T.astype(int)
 
     def log_prob(self, y):
-        return jnp.vdot(y, self.logits) - self.log_sums()[-1, -1]
+        off, on = self.weights()
+        return jnp.sum(jnp.where(y == 1, on, off)) - self.log_sums()[-1, -1]
+
+    def weights(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The log-weight of each label off and on: 0 and its logit; where it is held, 0 and -inf for the other."""
+        held_on, held_off = jnp.isposinf(self.logits), jnp.isneginf(self.logits)
+        logits = jnp.where(held_on | held_off, 0, self.logits)
+        return jnp.where(held_on, -jnp.inf, jnp.zeros_like(logits)), jnp.where(held_off, -jnp.inf, logits)
 
     def log_sums(self) -> Float[Array, "j r"]:
-        """Entry (j, r): log of the sum of exp <logits, y> over the sets y of r of the first j labels, in k m steps."""
-        # NOTHING, not -inf: the gradient of logaddexp(-inf, -inf) is nan.
-        empty = jnp.where(jnp.arange(self.m + 1) == 0, 0, NOTHING).astype(self.logits.dtype)
+        """Entry (j, r): log of the sum of the weights of the sets of r of the first j labels, in k m steps."""
+        return log_sums(*self.weights(), self.m)
 
-        def add(sums, score):
-            longer = jnp.concatenate([jnp.full(1, NOTHING, sums.dtype), sums[:-1] + score])
-            sums = jnp.logaddexp(sums, longer)
-            return sums, sums
+    def check(self):
+        _check_not_nan(self.logits, "logits")
 
-        return jnp.concatenate([empty[None], jax.lax.scan(add, empty, self.logits)[1]])
+
+def log_sums(off: Float[Array, " k"], on: Float[Array, " k"], m: int) -> Float[Array, "j r"]:
+    """Entry (j, r): log of the sum of exp(sum_i on_i or off_i) over the sets of r of the first j labels, r <= m."""
+    empty = jnp.where(jnp.arange(m + 1) == 0, 0, -jnp.inf).astype(on.dtype)
+
+    def add(sums, label):
+        off, on = label
+        longer = jnp.concatenate([jnp.full(1, -jnp.inf, sums.dtype), sums[:-1] + on])
+        sums = logaddexp(sums + off, longer)
+        return sums, sums
+
+    return jnp.concatenate([empty[None], jax.lax.scan(add, empty, (off, on))[1]])
 
 
 class Mixture(AbstractMeasure):
@@ -331,6 +377,10 @@ class Mixture(AbstractMeasure):
         first = math.log1p(-self.share) + self.first.log_prob(y)
         return jnp.logaddexp(first, math.log(self.share) + self.second.log_prob(y))
 
+    def check(self):
+        self.first.check()
+        self.second.check()
+
 
 def defended(r: AbstractMeasure, q: AbstractMeasure, share: float) -> AbstractMeasure:
     """r with a share of q, which bounds the weights q/r by 1 / share; r itself where the share is 0."""
@@ -354,25 +404,20 @@ def agree(
 
 
 def restricted(q: AbstractMeasure, y: Int[Array, " k"], free: Int[Array, " k"]) -> tuple[AbstractMeasure, Scalar]:
-    """(q given what is observed, log q of that), (y, free) as in `Batch`.
-
-    It holds labels in place by scores of +-1000: as long as scores differ by less, nothing else has a probability.
-    """
-    held = jnp.where(y == 1, HELD, -HELD)
+    """(q given what is observed, log q of that), (y, free) as in `Batch`. Outputs that do not agree are excluded."""
+    held = jnp.where(y == 1, jnp.inf, -jnp.inf)
     if isinstance(q, Uniform | ProductBernoulli) and isinstance(q.space, Hypercube):
         off, on = by_label(q)
         log_q = jnp.where(free > 0, 0, jnp.where(y == 1, on, off))
         return ProductBernoulli(jnp.where(free > 0, on - off, held)), log_q.sum()
     if isinstance(q, Uniform) and isinstance(q.space, KSubsets):
         subsets = ConditionalBernoulli(jnp.where(free > 0, 0.0, held), q.space.m)
-        # HELD for each label held on is all that a set which agrees has.
-        constant = HELD * jnp.sum((y == 1) & (free == 0)) + q.space.log_size
-        return subsets, subsets.log_sums()[-1, -1] - constant
+        return subsets, subsets.log_sums()[-1, -1] - q.space.log_size
     if isinstance(q, Uniform) and isinstance(q.space, Permutations):
         # The orders within the groups: for each label a factor, the labels of its group up to itself.
         tied = jnp.tril((free[:, None] == free) & (free > 0)).sum(axis=1)
         orders = jnp.sum(jnp.log(jnp.maximum(tied, 1.0)))
-        return Completions(jnp.where(allowed(y, free), 0.0, -HELD)), orders - q.space.log_size
+        return Completions(jnp.where(allowed(y, free), 0.0, -jnp.inf)), orders - q.space.log_size
     raise ValueError(
         f"Labels can be held known under a uniform q on sets or rankings, or independent labels; not under a "
         f"{type(q).__name__} on {q.space}. Filter draws of `inference.sample` instead."
@@ -382,10 +427,15 @@ def restricted(q: AbstractMeasure, y: Int[Array, " k"], free: Int[Array, " k"]) 
 def by_label(q: AbstractMeasure) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
     """log q(y_j = 0) and log q(y_j = 1) of every label, where labels are independent: uniform or product Bernoulli.
 
-    Apart, so that a label held by a logit of 1000 costs no digits.
+    Apart, so that a label that is held, one of them -inf, costs no digits.
     """
     logits = q.logits if isinstance(q, ProductBernoulli) else jnp.zeros(q.space.shape)
     return jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)
+
+
+def _check_not_nan(values: Array, what: str) -> None:
+    if np.isnan(values).any():
+        raise ValueError(f"The {what} of a measure must be numbers, or inf where an output is excluded; got NaN.")
 
 
 def _most_likely(log_prob: Callable[[Scalar], Float[Array, " n"]], largest: Scalar) -> Scalar:

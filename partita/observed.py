@@ -9,13 +9,13 @@ import functools
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from . import exact
 from ._types import Array, Bool, Int, Row, Scalar
 from .divergences import KL
-from .measures import NOTHING, AbstractMeasure, Uniform, agree, allowed, restricted
+from .logspace import logsumexp
+from .measures import AbstractMeasure, Uniform, agree, allowed, restricted
 from .model import EBM
 from .spaces import TooLargeError
 from .surrogates import find
@@ -79,7 +79,7 @@ def _choose(model: EBM, q: AbstractMeasure) -> tuple[str, Sums]:
 
 
 def _by_program(method: exact.SubsetDP, row: Row, y: Array, free: Array) -> tuple[Scalar, Scalar]:
-    tilt = jnp.where(allowed(y, free), 0, NOTHING).astype(row.theta.dtype)
+    tilt = jnp.where(allowed(y, free), 0, -jnp.inf).astype(row.theta.dtype)
     if isinstance(row.q, Uniform):
         log_q = restricted(row.q, y, free)[1]
     else:
@@ -89,10 +89,10 @@ def _by_program(method: exact.SubsetDP, row: Row, y: Array, free: Array) -> tupl
 
 def _by_enumeration(model: EBM, row: Row, y: Array, free: Array) -> tuple[Scalar, Scalar]:
     every = model.space.elements()
-    log_q, g = jax.vmap(lambda y: (row.q.log_prob(y), model.g.coupling(row.theta, y)))(every)
+    log_q, g = row.q.log_probs(every), model.g.coupling.scores(row.theta, every)
     inside = jnp.where(agree(model.space, y, free, every), log_q, -jnp.inf)
-    total = jax.nn.logsumexp(inside)
-    return jax.nn.logsumexp(inside + g) - total, total
+    total = logsumexp(inside)
+    return logsumexp(inside + g) - total, total
 
 
 def _by_restriction(log_partition: Callable, row: Row, y: Array, free: Array) -> tuple[Scalar, Scalar]:

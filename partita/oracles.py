@@ -26,6 +26,7 @@ __all__ = [
     "ClosedForm",
     "CoordinateAscent",
     "LocalSearch",
+    "PoolSearch",
     "ProximalGradient",
     "Solved",
     "coarse",
@@ -246,6 +247,59 @@ class LocalSearch(eqx.Module):
         # One start after the other: all moves of all starts of all rows at once would be gigabytes at k = 174.
         ends, values = jax.lax.map(climb, starts)
         return ends[jnp.argmax(values)]
+
+
+class PoolSearch(eqx.Module):
+    """Several likely outputs: a pool that takes in the local moves of all that it holds, as long as one is better than
+    its worst. It starts with the end of a `LocalSearch` and draws from the model's surrogate, or from q.
+
+    The outputs are different; the best of them need not be the best of all.
+    """
+
+    restarts: int = eqx.field(static=True, default=8)
+    max_steps: int = eqx.field(static=True, default=1000)
+
+    def __check_init__(self):
+        LocalSearch(self.restarts, self.max_steps)
+
+    def __call__(
+        self, model: EBM, row: Row, num: int, *, key: Key
+    ) -> tuple[Int[Array, " num *y"], Float[Array, " num"]]:
+        search_key, draw_key = jax.random.split(key)
+        coupling, rate = model.g.coupling, _log_score(model, row)
+        r = row.q if row.near is None else row.near.r
+        size = max(num, self.restarts)
+        first = LocalSearch(self.restarts, self.max_steps)(model, row, key=search_key)
+        y = jnp.concatenate([first[None], r.sample(size - 1, key=draw_key)])
+        score = jax.vmap(lambda y: rate(coupling(row.theta, y), y))(y)
+
+        def step(carry):
+            y, score, i, _ = carry
+            near = jax.vmap(model.space.moves)(y)
+            values = jax.vmap(lambda y, near: jax.vmap(rate)(coupling.around(row.theta, y), near))(y, near)
+            # A place that is not filled has no moves.
+            values = jnp.where(jnp.isneginf(score)[:, None], -jnp.inf, values)
+            both = jnp.concatenate([y, near.reshape(-1, *model.space.shape)])
+            new_y, new = _distinct(both, jnp.concatenate([score, values.ravel()]), size)
+            better = jnp.any(new > score)
+            return jnp.where(better, new_y, y), jnp.where(better, new, score), i + 1, better & (i + 1 < self.max_steps)
+
+        start = (*_distinct(y, score, size), 0, jnp.asarray(True))
+        y, score, *_ = jax.lax.while_loop(lambda carry: carry[-1], step, start)
+        return y[:num], score[:num]
+
+
+def _distinct(y: Int[Array, " n *y"], score: Float[Array, " n"], num: int) -> tuple[Array, Array]:
+    """The `num` outputs with the largest scores, each once; where there are fewer, the rest have -inf."""
+    # Equal outputs are neighbors once sorted by two random sums of their entries.
+    flat = y.reshape(len(y), -1).astype(jnp.uint32)
+    codes = flat @ jax.random.bits(jax.random.key(0), (flat.shape[1], 2), jnp.uint32)
+    order = jnp.lexsort((-score, codes[:, 0], codes[:, 1]))
+    y, score = y[order], score[order]
+    again = (y[1:] == y[:-1]).reshape(len(y) - 1, -1).all(axis=1)
+    score = jnp.where(jnp.append(False, again), -jnp.inf, score)
+    score, best = jax.lax.top_k(score, num)
+    return y[best], score
 
 
 def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:

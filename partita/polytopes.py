@@ -1,6 +1,7 @@
 """Polytopes C = conv(phi(Y)): how an output is written as a vector, and linear argmax and projection over the hull."""
 
 import abc
+import heapq
 
 import equinox as eqx
 import jax
@@ -12,7 +13,15 @@ import scipy.optimize
 from ._types import Array, Bool, Float, Int, Scalar
 from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, Simplex, ranks
 
-__all__ = ["AbstractPolytope", "Birkhoff", "Cube", "Hypersimplex", "Permutahedron", "ProbabilitySimplex"]
+__all__ = [
+    "AbstractPolytope",
+    "Birkhoff",
+    "Cube",
+    "Hypersimplex",
+    "Permutahedron",
+    "ProbabilitySimplex",
+    "best_assignments",
+]
 
 
 class AbstractPolytope(eqx.Module):
@@ -170,6 +179,47 @@ class Birkhoff(AbstractPolytope):
     def score(self, theta, y):
         """sum_j theta[j, y_j], by a gather."""
         return jnp.take_along_axis(theta, y[:, None], axis=1).sum()
+
+
+def best_assignments(scores: np.ndarray, num: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `num` rankings y with the largest sum_j scores[j, y_j], in falling order, and these sums.
+
+    By Murty's partition: of the rankings that a part holds, the best is found by an assignment, and the others are
+    parted by the first label in which they differ from it. Where a score is -inf, label j never has that rank; where
+    fewer than `num` rankings are left, the last comes again with -inf.
+
+    >>> best_assignments(np.array([[2.0, 0.0], [0.0, 1.0]]), 2)
+    (array([[0, 1],
+           [1, 0]]), array([3., 0.]))
+    """
+    scores = np.asarray(scores, float)
+    k, parts, found = len(scores), [], []
+
+    def add(prefix: np.ndarray, excluded: np.ndarray) -> None:
+        """The part of the rankings that begin with `prefix`, and whose next label has no `excluded` rank."""
+        first, free = len(prefix), np.ones(k, bool)
+        free[prefix] = False
+        left = np.flatnonzero(free)
+        rest, barred = scores[first:, left], scores[first].copy()
+        barred[excluded] = -np.inf
+        rest[0] = barred[left]
+        try:
+            rows, columns = scipy.optimize.linear_sum_assignment(rest, maximize=True)
+        except ValueError:
+            return  # Nothing is left in it.
+        value = scores[range(first), prefix].sum() + rest[rows, columns].sum()
+        y = np.concatenate([prefix, left[columns]])
+        heapq.heappush(parts, (-value, y.tolist(), first, excluded))
+
+    add(np.zeros(0, int), np.zeros(0, int))
+    while parts and len(found) < num:
+        value, best, first, excluded = heapq.heappop(parts)
+        found.append((best, -value))
+        y = np.array(best)
+        for i in range(first, k - 1):
+            add(y[:i], np.append(excluded, y[i]) if i == first else y[i : i + 1])
+    found += [(found[-1][0], -np.inf)] * (num - len(found))
+    return np.array([y for y, _ in found]), np.array([value for _, value in found])
 
 
 def isotonic_decreasing(s: Float[Array, " k"]) -> Float[Array, " k"]:

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Key, Scalar
+from ._types import Array, Bool, Float, Key, Scalar
 from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
 from .divergences import KL, AbstractDivergence
 from .measures import (
@@ -120,8 +120,10 @@ class MeanField(AbstractSurrogate):
 
         field = jax.lax.stop_gradient(jax.lax.fori_loop(0, self.sweeps, sweep, linear))
         m = jax.nn.sigmoid(field)
-        entropy = jnp.sum(jax.nn.softplus(field) - m * field)
-        tau = scores @ m + 0.5 * m @ pairs(m) + entropy + m @ on + (1 - m) @ off
+        entropy = jnp.sum(jax.scipy.special.entr(m) + jax.scipy.special.entr(jax.nn.sigmoid(-field)))
+        # A label that is held has a probability of 0 for what is excluded, and 0 inf counts for nothing.
+        of_q = jnp.sum(jnp.where(m > 0, m * on, 0) + jnp.where(m < 1, (1 - m) * off, 0))
+        tau = scores @ m + 0.5 * m @ pairs(m) + entropy + of_q
         spread = m * (1 - m)
         second = jax.lax.stop_gradient(spread * (matrix**2 @ spread - diagonal**2 * spread) / 4)
         return Neighbor(ProductBernoulli(field), tau, jnp.concatenate([m, second]))
@@ -175,6 +177,9 @@ class Balanced(AbstractSurrogate):
             scores = scores + slope
         later = _mass_from(b) - b
         odds = jnp.log(jnp.maximum(b, TINY)) - jnp.log(jnp.maximum(later, TINY))
+        # Where q excludes a label from a rank, so do b and r.
+        excluded = jnp.isneginf(scores)
+        odds, scores = jnp.where(excluded, -jnp.inf, odds), jnp.where(excluded, 0, scores)
         free, chosen = jax.scipy.special.xlogy(1 - b, 1 - b), -jax.scipy.special.xlogy(b, b)
         tau = jnp.vdot(b, scores) + jnp.sum(chosen) + jnp.sum(free) + constant
         summary = _invariants(b, free, chosen)
@@ -221,11 +226,13 @@ class Balanced(AbstractSurrogate):
             log_b, left = jnp.where(double, 2 * log_b, log_b), doublings - double
             return log_b, left, i + 1, ((left > 0) | double | (off > self.tolerance)) & (i + 1 < self.max_steps)
 
-        doublings = jnp.ceil(jnp.log2(jnp.maximum(jnp.ptp(scores) / MILD, 1)))
+        finite = jnp.isfinite(scores)
+        width = jnp.max(scores, where=finite, initial=-jnp.inf) - jnp.min(scores, where=finite, initial=jnp.inf)
+        doublings = jnp.ceil(jnp.log2(jnp.maximum(width / MILD, 1)))
         start = (sweep(scores / 2**doublings), doublings, 0, jnp.asarray(True))
         # The condition is carried, not computed anew: under vmap a loop evaluates it twice, and rounding may differ.
         log_b, left, *_ = jax.lax.while_loop(lambda carry: carry[-1], improve, start)
-        return _round_to_birkhoff(jnp.exp(sweep(2**left * log_b)))
+        return _round_to_birkhoff(jnp.exp(sweep(2**left * log_b)), finite)
 
 
 class Amortized(AbstractSurrogate):
@@ -345,10 +352,14 @@ def _newton_step(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
     return jnp.where(jnp.isfinite(step).all(), step, 0)
 
 
-def _round_to_birkhoff(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """The nearly doubly stochastic b made so: rows and columns scaled down to at most one, the rest added evenly."""
+def _round_to_birkhoff(b: Float[Array, "k k"], allowed: Bool[Array, "k k"]) -> Float[Array, "k k"]:
+    """The nearly doubly stochastic b made so: rows and columns scaled down to at most one, the rest added evenly.
+
+    Labels that are not allowed at every rank are allowed in blocks: a group of labels at as many ranks.
+    """
     b = b / jnp.maximum(1, b.sum(axis=1, keepdims=True))
     b = b / jnp.maximum(1, b.sum(axis=0, keepdims=True))
     rows, columns = 1 - b.sum(axis=1), 1 - b.sum(axis=0)
     rows, columns = jnp.maximum(rows, 0), jnp.maximum(columns, 0)
-    return jnp.clip(b + jnp.outer(rows, columns) / jnp.maximum(rows.sum(), TINY), 0, 1)
+    rest = jnp.where(allowed, rows[:, None] * columns, 0)
+    return jnp.clip(b + rest / jnp.maximum(jnp.where(allowed, columns, 0).sum(axis=1, keepdims=True), TINY), 0, 1)

@@ -10,10 +10,9 @@ from cases import COUPLINGS, FEATURES, model, references
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita import decisions, exact, inference
+from partita import budget, decisions, exact, inference
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.decisions import F1, RULES, Borda, Hamming, Joint, Kemeny, MicroF1, Mode
-from partita.decisions import distribution as made
 from partita.divergences import ChiSquare
 from partita.polytopes import Birkhoff, Cube
 from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
@@ -214,9 +213,9 @@ def test_an_enumerated_joint_is_the_model(name):
 def test_a_joint_of_draws_converges_to_the_enumerated_one(name, weighted, key, monkeypatch):
     """20,000 draws: every marginal within 5 deviations, which are at most 1/2 over the root of the effective number."""
     ebm, truth = enumerated(name)
-    monkeypatch.setattr(made, "MAX_OUTPUTS", 1)
+    monkeypatch.setattr(budget, "LISTED_OUTPUTS", 1)
     if weighted:
-        monkeypatch.setattr(exact, "MAX_STATES", 1)
+        monkeypatch.setattr(budget, "MAX_OUTPUTS", 1)
         monkeypatch.setattr(exact, "_BILINEAR", ())
     p = decisions.joint(ebm, X, key=key, num=20_000)
     assert not p.exact

@@ -226,6 +226,70 @@ def test_a_loss_that_explodes_is_told_and_leaves_an_answer():
     assert np.isfinite(found.predict_proba(X)).all()
 
 
+def interrupt(progress):
+    raise KeyboardInterrupt
+
+
+class Broken(ExtraTreesClassifier):
+    """Fails in the third fold."""
+
+    fits = itertools.count()
+
+    def fit(self, *args, **options):
+        if next(self.fits) == 2:
+            raise RuntimeError("broken")
+        return super().fit(*args, **options)
+
+
+# Where a second fit ends: in what comes in, in the reference, after some steps, in the calibration, in the refit.
+ENDS = {
+    "X": (ValueError, {"X": np.where(X > 1, np.nan, X)}, {}),
+    "y": (ValueError, {"y": SETS + 0.5}, {}),
+    "reference": (RuntimeError, {}, {"reference": Broken(5)}),
+    "argument": (ValueError, {}, {"learning_rate": -1.0}),
+    "interrupted": (KeyboardInterrupt, {"callbacks": [interrupt]}, {"learning_rate": 0.1}),
+}
+
+
+@pytest.mark.parametrize("stage", ENDS)
+def test_a_refit_that_does_not_succeed_changes_nothing(of_sets, stage):
+    """Other rows and other labels come in; what was fitted stays, bit for bit."""
+    error, options, settings = ENDS[stage]
+    made = copy.deepcopy(of_sets)
+    before, answers = pickle.dumps(vars(made)), made.predict_proba(X)
+    with pytest.raises(error):
+        made.set_params(**settings).fit(**{"X": 3 * X + 1, "y": 1 - SETS, **options})
+    made.set_params(**{name: getattr(of_sets, name) for name in settings})
+    assert pickle.dumps(vars(made)) == before
+    np.testing.assert_array_equal(made.predict_proba(X), answers)
+
+
+@pytest.mark.parametrize("stage", ["_calibrate", "_keep", "_begin"])
+def test_a_refit_that_fails_inside_changes_nothing(fitted, stage, monkeypatch):
+    estimator, y, _ = fitted
+    made = copy.deepcopy(estimator)
+    before = pickle.dumps(vars(made))
+
+    def fails(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(type(made), stage, fails)
+    with pytest.raises(MemoryError):
+        made.fit(2 * X, y[::-1])
+    with pytest.raises(MemoryError):
+        made.partial_fit(2 * X, y[::-1]) if stage != "_begin" else made.fit(X, y)
+    assert pickle.dumps(vars(made)) == before
+
+
+def test_a_first_fit_that_is_interrupted_leaves_nothing():
+    made = classifier(learning_rate=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        made.fit(X, SETS, callbacks=[interrupt])
+    with pytest.raises(NotFittedError):
+        made.predict(X)
+    assert not [name for name in vars(made) if name.endswith("_")]
+
+
 # ------------------------------------------------------------------------------------------------------- kinds of data
 
 

@@ -14,10 +14,10 @@ import scipy
 from cases import COUPLINGS, DIVERGENCES, FEATURES, jit, model, references, some
 from jaxtyping import Array, Float
 
-from partita import exact
+from partita import exact, inference
 from partita._types import Row
 from partita.couplings import Bilinear, LinearQuadratic, Neural, Symmetric
-from partita.divergences import KL, ChiSquare
+from partita.divergences import KL, ChiSquare, JensenShannon
 from partita.energy import Energy
 from partita.measures import AbstractSequentialMeasure, Mallows, PlackettLuce, Uniform
 from partita.model import EBM
@@ -658,3 +658,76 @@ def test_independent_labels_have_a_log_partition_at_any_size():
     theta = jax.random.normal(jax.random.key(15), (174,))
     truth = np.logaddexp(0, np.asarray(theta, float)).sum() - 174 * math.log(2)
     assert float(exact.log_partition(asked, Row(X[0], theta, None, asked.q))) == pytest.approx(truth, abs=1e-4)
+
+
+# --- every f, where float32 is not enough ---------------------------------------------------------------------------
+
+# (density as a function of the distance d = sup - v, sup) of a bounded domain; else of v itself.
+BOUNDED = {
+    "JensenShannon": (lambda d: 1 / np.expm1(d), math.log(2)),
+    "SquaredHellinger": (lambda d: d**-2, 1.0),
+    "ReverseKL": (lambda d: 1 / d, 1.0),
+    "Tsallis": (lambda d: (d / 2) ** -2, 2.0),
+}
+UNBOUNDED = {
+    "KL": np.exp,
+    "ChiSquare": lambda v: np.maximum(v, 0),
+    "Tsallis": lambda v: np.maximum(1 + v / 2, 0) ** 2,
+}
+
+
+def solved(f, g, log_q):
+    """(p, tau) of scores g in float64: of a bounded domain by the distance from its end, to any density."""
+    name, top = type(f).__name__, g.max()
+    if name in UNBOUNDED and getattr(f, "alpha", 2.0) > 1:
+
+        def mass(tau):
+            return np.exp(log_q) * UNBOUNDED[name](g - tau)
+
+        tau = scipy.optimize.brentq(lambda tau: mass(tau).sum() - 1, top - 50, top + 50, xtol=1e-13)
+        return mass(tau), tau
+    density, sup = BOUNDED[name]
+
+    def weights(s):
+        return np.exp(log_q) * density(np.exp(s) + (top - g))
+
+    s = scipy.optimize.brentq(lambda s: weights(s).sum() - 1, -30, 10, xtol=1e-13)
+    return weights(s), np.exp(s) + top - sup
+
+
+@pytest.mark.parametrize("f", DIVERGENCES)
+def test_probabilities_of_many_outputs_are_those_of_f(f):
+    """2^14 outputs, one of them far ahead: densities above 10^4, where the conjugate continues linearly in float32."""
+    f, k = DIVERGENCES[f], 14
+    ebm = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(k))), Table(1, f), f=f)
+    x = np.full((1, k), 3.0, np.float32) + np.random.default_rng(0).normal(size=(1, k)).astype(np.float32)
+    y = np.asarray(ebm.space.elements())
+    p, tau = solved(f, y @ x[0].astype(np.float64), np.full(2**k, -k * np.log(2)))
+    value, error = inference.log_partition(ebm, x, return_error=True)
+    assert abs(value[0] - tau) <= 4 * error[0] < 1e-4
+    best = np.argmax(p)
+    np.testing.assert_array_equal(inference.mode(ebm, x)[0], y[best])
+    np.testing.assert_allclose(inference.log_prob(ebm, x, y[[best]])[0], np.log(p[best]), atol=1e-5)
+    np.testing.assert_allclose(inference.marginals(ebm, x)[0], p @ y, atol=1e-5)
+    top = inference.top_k(ebm, x, 3)
+    np.testing.assert_allclose(np.exp(top.log_prob[0]), np.sort(p)[:-4:-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("f", some(DIVERGENCES, ("JensenShannon(bound=0.6930471805599453)",)))
+def test_marginals_hold_at_scores_of_a_thousand(f):
+    f = DIVERGENCES[f]
+    ebm = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(4))), Table(1, f), f=f)
+    x = np.array([[1000.0, 1000.25, -999.5, 0.01]], np.float32)
+    y = np.asarray(ebm.space.elements())
+    p, _ = solved(f, y @ x[0].astype(np.float64), np.full(16, -4 * np.log(2)))
+    np.testing.assert_allclose(inference.marginals(ebm, x)[0], p @ y, atol=1e-5)
+
+
+def test_a_bound_that_is_chosen_is_kept_and_said():
+    """With a density of at most 4.7 the mode of 16 outputs has no more than 0.29, which is not what f would give it."""
+    f = JensenShannon(bound=0.5)
+    ebm = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(4))), Table(1, f), f=f)
+    _, error = inference.log_partition(ebm, np.full((1, 4), 5.0), return_error=True)
+    assert np.isinf(error).all()
+    _, error = inference.log_partition(ebm, np.full((1, 4), 0.01), return_error=True)
+    assert (error < 1e-5).all()

@@ -13,6 +13,8 @@ PACKAGE = Path(partita.__file__).parent
 
 ORDER = [
     "_types",
+    "budget",
+    "logspace",
     "spaces",
     "polytopes",
     "divergences",

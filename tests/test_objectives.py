@@ -18,10 +18,11 @@ from partita.energy import Energy
 from partita.measures import Mallows, ProductBernoulli
 from partita.model import EBM
 from partita.networks import Linear
-from partita.objectives import ExactMLE, MinMin
+from partita.objectives import MCMC, NCE, ExactMLE, MinMin, PseudoLikelihood
 from partita.partition import Table
 from partita.polytopes import Cube
-from partita.spaces import TooLargeError
+from partita.solver import Solver, fit
+from partita.spaces import Hypercube, TooLargeError
 
 # Losses are of order 1 and have at most 24 terms per row: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
@@ -207,3 +208,67 @@ def test_an_observed_output_that_no_draw_meets_does_not_drive_the_loss_down_for_
 
     enough = 2 * max(f.bound, labels * np.log(2))
     assert loss(2 * enough) > loss(enough)
+
+
+@pytest.mark.parametrize("f", DIVERGENCES)
+def test_exact_mle_of_many_outputs_is_the_softmax_less_the_score(f, key):
+    """2^14 outputs: min over tau of tau + E_q f+*(g - tau), less g, in float64; its gradient by finite differences."""
+    f, k = DIVERGENCES[f], 14
+    rng = np.random.default_rng(0)
+    theta, y = 0.3 * rng.normal(size=k), rng.integers(0, 2, size=k)
+    every = np.asarray(Hypercube(k).elements(), np.float64)
+
+    def truth(theta):
+        g = every @ theta
+        with jax.enable_x64(True):
+            conjugate = jax.jit(lambda tau: jnp.mean(jax.vmap(f.conjugate)(jnp.asarray(g) - tau)))
+            # Where the domain of f+* is bounded, so is tau from below.
+            low = g.max() - min(f.bound, 10)
+            found = scipy.optimize.minimize_scalar(
+                lambda tau: tau + float(conjugate(tau)), bounds=(low, g.max() + 10), options={"xatol": 1e-10}
+            )
+        return found.fun - y @ theta
+
+    def loss(theta):
+        h = eqx.tree_at(lambda h: h.layer.weight, Linear(1, (k,), key=key), theta[:, None])
+        ebm = EBM(Energy(h, Bilinear(Cube(k))), Table(1, f), f=f)
+        batch = Batch(jnp.ones((1, 1)), jnp.asarray(y)[None], index=jnp.arange(1))
+        return ExactMLE().loss(ebm, None, batch, key=key)[0]
+
+    value, slope = jax.jit(jax.value_and_grad(loss))(jnp.asarray(theta, jnp.float32))
+    assert float(value) == pytest.approx(truth(theta), abs=1e-4)
+    direction = rng.normal(size=k)
+    rise = (truth(theta + 1e-3 * direction) - truth(theta - 1e-3 * direction)) / 2e-3
+    assert float(slope @ direction) == pytest.approx(rise, abs=1e-3)
+
+
+# Labels 0 and 3 are certain under q.
+CERTAIN = ProductBernoulli(jnp.array([jnp.inf, 0.5, -1.0, -jnp.inf]))
+
+
+@pytest.mark.parametrize("name", ["unary", "ising"])
+@pytest.mark.parametrize(
+    "objective",
+    [ExactMLE(), MinMin(64), MinMin(64, proposal=None), NCE(64), PseudoLikelihood(), MCMC(start="q")],
+    ids=lambda objective: type(objective).__name__,
+)
+def test_a_reference_may_be_certain_of_labels(name, objective, key):
+    """Probabilities 0 and 1 in q: losses and gradients are finite, and exact ones are those over the four outputs."""
+    ebm = model(COUPLINGS[name], q=CERTAIN)
+    batch = data(ebm.space)
+    batch = eqx.tree_at(lambda b: b.y, batch, batch.y.at[:, 0].set(1).at[:, 3].set(0))
+    value, info, gradient = ask(objective, ebm, batch, key)
+    for leaf in jax.tree.leaves((value, info, gradient)):
+        assert np.all(np.isfinite(leaf))
+    if isinstance(objective, ExactMLE):
+        rows = enumerated(ebm, batch)
+        truth = np.mean(scipy.special.logsumexp(rows.log_q + rows.g, axis=1) - rows.observed)
+        assert (np.isneginf(rows.log_q).sum(axis=1) == 12).all()
+        assert float(value) == pytest.approx(truth, abs=TOLERANCE)
+
+
+def test_an_output_that_the_reference_excludes_is_refused(key):
+    ebm = model(COUPLINGS["unary"], q=CERTAIN)
+    y = np.array([[1, 0, 0, 0], [0, 1, 0, 0]])
+    with pytest.raises(ValueError, match="probability 0 to the y of 1 rows, the first is row 1"):
+        fit(Solver(ExactMLE()), ebm, (np.zeros((2, 3)), y), steps=1, key=key)

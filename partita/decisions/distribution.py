@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from .. import exact, inference, samplers
+from .. import budget, exact, inference, samplers
 from .._types import Array, Key, PyTree
 from ..inference.answers import WeightedDraws
-from ..inference.rows import over_rows
+from ..inference.rows import over_rows, sum_over_rows
 from ..model import EBM
 from ..spaces import AbstractSpace, Permutations, TooLargeError
 
-MAX_OUTPUTS = 2**14
 KINDS = {True: "rankings", False: "label sets"}
 ADVICE = {
     True: "For label sets there are Mode, Hamming, F1 and MicroF1.",
@@ -73,12 +72,14 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
     Draws are from p itself where an exact method reaches; elsewhere from the model's surrogate, or q if it has none,
     weighted by p over what they were drawn from.
     """
-    if model.space.size <= MAX_OUTPUTS:
+    if model.space.size <= budget.LISTED_OUTPUTS:
         y = model.space.elements()
-        weight = over_rows(_Probabilities(y), model, x, reference=reference)
+        weight = sum_over_rows(_Probabilities(y), model, x, reference=reference)
         return Joint(model.space, y, weight, exact=True)
     if key is None:
-        raise ValueError(f"{model.space} has more than {MAX_OUTPUTS:,} outputs: give a key to draw, jax.random.key(0).")
+        raise ValueError(
+            f"{model.space} has more than {budget.LISTED_OUTPUTS:,} outputs: give a key to draw, jax.random.key(0)."
+        )
     try:
         exact.method(model)
     except TooLargeError:

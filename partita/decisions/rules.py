@@ -50,22 +50,31 @@ class F1(AbstractRule):
     """The set with the largest expected F1 = 2 |y and answer| / (|y| + |answer|), 1 for two empty sets.
 
     By general F-measure maximization (Dembczynski et al., 2011): for answers of l labels, label j is worth
-    sum_s P(y_j = 1, |y| = s) 2 / (s + l), and the l best are taken. Needs the joint.
+    sum_s P(y_j = 1, |y| = s) 2 / (s + l), and the l best are taken. Needs the joint, or these probabilities, the mean
+    of `statistic`, (n, k, k + 1).
     """
 
     def __call__(self, p):
+        if not isinstance(p, Joint) and np.ndim(p) == 3 and np.shape(p)[2] == np.shape(p)[1] + 1:
+            return Answer(np.stack([self._of_row(table) for table in np.asarray(p, float)]), True)
         p = as_joint(p, "F1", False)
-        return Answer(np.stack([self._of_row(y, weight) for y, weight in p.rows()]), p.exact)
+        sizes = np.arange(p.space.shape[0] + 1)
+        tables = ((weight[:, None] * y).T @ (y.sum(axis=1)[:, None] == sizes) for y, weight in p.rows())
+        return Answer(np.stack([self._of_row(table) for table in tables]), p.exact)
 
-    def _of_row(self, y, weight):
-        k = y.shape[1]
-        size = y.sum(axis=1)
-        p = (weight[:, None] * y).T @ np.eye(k + 1)[size]
+    @staticmethod
+    def statistic(y: Any) -> Any:
+        """Entry (j, s) is 1 where y_j = 1 and |y| = s; of each of several outputs."""
+        return y[:, :, None] * (y.sum(axis=1)[:, None, None] == np.arange(y.shape[1] + 1))
+
+    def _of_row(self, table):
+        k = len(table)
         sizes = np.arange(k + 1)
-        worth = p @ (2 / (sizes[:, None] + sizes[1:]))
+        empty = 1 - np.sum(table.sum(axis=0)[1:] / sizes[1:])
+        worth = table @ (2 / (sizes[:, None] + sizes[1:]))
         order = np.argsort(-worth, axis=0, kind="stable")
         best = np.cumsum(np.take_along_axis(worth, order, axis=0), axis=0).diagonal()
-        num = int(np.argmax([weight[size == 0].sum(), *best]))
+        num = int(np.argmax([empty, *best]))
         answer = np.zeros(k, int)
         answer[order[:num, num - 1]] = 1
         return answer
@@ -111,7 +120,8 @@ class Borda(AbstractRule):
 
 
 class Kemeny(AbstractRule):
-    """The ranking with the fewest expected pairs in the wrong order: best for Kendall. Needs the joint.
+    """The ranking with the fewest expected pairs in the wrong order: best for Kendall. Needs the joint, or P(label a
+    before label b), (n, k, k), as `inference.before` gives it.
 
     Up to `max_exact` labels by a program over the sets of labels placed so far; above, labels of Borda's ranking
     move one at a time to where they gain most, until none gains.
@@ -120,11 +130,12 @@ class Kemeny(AbstractRule):
     max_exact: int = eqx.field(static=True, default=12)
 
     def __call__(self, p):
-        before = preferences(as_joint(p, "Kemeny", True))
+        known = not isinstance(p, Joint) and _are_preferences(np.asarray(p, float))
+        before = np.asarray(p, float) if known else preferences(as_joint(p, "Kemeny", True))
         if before.shape[-1] > self.max_exact:
             return Answer(np.stack([_inserted(row) for row in before]), False)
         blocks = [_best_order(before[i : i + BLOCK]) for i in range(0, len(before), BLOCK)]
-        return Answer(np.concatenate(blocks), p.exact)
+        return Answer(np.concatenate(blocks), known or p.exact)
 
 
 def _best_order(before: Float[np.ndarray, "n k k"]) -> Int[np.ndarray, "n k"]:
@@ -144,6 +155,14 @@ def _best_order(before: Float[np.ndarray, "n k k"]) -> Int[np.ndarray, "n k"]:
         y[row, label[at, chosen]] = rank
         at = previous[at, chosen]
     return y
+
+
+def _are_preferences(p: np.ndarray) -> bool:
+    """Whether these can be P(label a before label b): of a pair one way or the other, and not marginals."""
+    if p.ndim != 3 or p.shape[1] != p.shape[2]:
+        return False
+    either = p + p.transpose(0, 2, 1) + np.eye(p.shape[1])
+    return bool(np.allclose(either, 1, atol=ROUNDING))
 
 
 def _inserted(before: Float[np.ndarray, "k k"]) -> Int[np.ndarray, " k"]:

@@ -1,32 +1,52 @@
 """Every question that a joint probability answers, asked of a fitted estimator."""
 
 import functools
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .. import decisions, exact, inference, members, persistence
+from .. import budget, decisions, exact, inference, members, persistence
 from .._types import Key, PyTree
-from ..decisions import AbstractRule, MicroF1
+from ..couplings import Bilinear
+from ..decisions import F1, AbstractRule, MicroF1
 from ..inference import Normalization
 from ..inference.rows import over_rows
-from ..kernels import Gibbs
+from ..measures import Completions, Uniform
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
 from ..preprocessing import Encoded, framed
-from ..spaces import Simplex
+from ..spaces import Permutations, Simplex, TooLargeError
 from ..surrogates import MeanField
-from . import names, training
+from . import training
 from .base import AbstractEstimator, ParameterAndMethod
 
-# Outputs of which all are summed over for an answer, where nothing better than their list serves.
-MAX_OUTPUTS = 2**14
 DRAWS, BURN_IN = 1000, 100
+# Above, chains say different things.
+LARGEST_R_HAT = 1.2
+
+
+class TopK(NamedTuple):
+    """The most probable outputs of each row, in the kind of y, and their probabilities, (rows, k)."""
+
+    y: Any
+    probability: np.ndarray
+
+
+class Best(TopK):
+    """With `method`, how they were found: "exact", or "search", which may miss some."""
+
+    method: str
+
+    def __new__(cls, y: Any, probability: np.ndarray, method: str) -> "Best":
+        made = super().__new__(cls, y, probability)
+        made.method = method
+        return made
 
 
 def fitted(method: Callable) -> Callable:
@@ -62,10 +82,13 @@ class AbstractAnswers(AbstractEstimator):
 
     @fitted
     def log_prob(self, X: Any, y: Any, method: Any = "auto") -> np.ndarray:
-        """log of the joint probability of each row's whole y; of what is known of it, where labels or ranks are not."""
+        """log of the joint probability of each row's whole y; of what is known of it, where labels or ranks are not.
+
+        method: "auto", exact where it can be, else by the learned log-partition; or any of `inference.log_partition`.
+        """
         x, model, reference = self._model(X)
         y, free = self.codec_.encode(y)
-        method = _method(model, method)
+        method = _normalizer(model, x, method, "log_prob")
         if free is not None and method == "learned":
             # Labels held as known have no learned normalizer: both sums come from the same draws.
             method = "importance"
@@ -81,31 +104,48 @@ class AbstractAnswers(AbstractEstimator):
         """
         x, model, reference = self._model(X)
         options = {"return_error": return_error, "reference": reference, "key": self._key()}
-        found = inference.log_partition(model, x, method=_method(model, method), **options)
+        method = _normalizer(model, x, method, "log_partition")
+        found = inference.log_partition(model, x, method=method, **options)
         return tuple(np.asarray(part, float) for part in found) if return_error else np.asarray(found, float)
 
     @fitted
     def sample(self, X: Any, n: int = 1, given: Any = None, random_state: int | None = None) -> Any:
-        """`n` draws from p(y|x) for each row: an array (rows, n, k), or a list of n answers for each row."""
+        """`n` draws from p(y|x) for each row: an array (rows, n, k), or a list of n answers for each row.
+
+        They are independent where exact sums reach; elsewhere from four Markov chains, with a warning where the chains
+        disagree.
+        """
         x, model, reference = self._model(X, given)
         key = self._key() if random_state is None else jax.random.key(random_state)
-        method = "exact" if is_exact(model) else Gibbs()
-        drawn = inference.sample(model, x, n, method=method, burn_in=BURN_IN, key=key, reference=reference)
+        if is_exact(model, x.shape[0]):
+            drawn = inference.sample(model, x, n, key=key, reference=reference)
+        else:
+            drawn, r_hat = inference.sample_chains(model, x, n, burn_in=BURN_IN, key=key, reference=reference)
+            _warn_of_chains(np.asarray(r_hat))
         return self._decoded(np.asarray(drawn))
 
     @fitted
-    def top_k(self, X: Any, k: int, given: Any = None) -> tuple[Any, np.ndarray]:
-        """The `k` most probable outputs of each row, and their probabilities (rows, k)."""
+    def top_k(self, X: Any, k: int, given: Any = None) -> Best:
+        """The `k` most probable outputs of each row in falling order, and their probabilities (rows, k).
+
+        A probability of 0 marks what is no answer: fewer than `k` outputs are possible. The result's `method` says how
+        the outputs were found: "exact", or by "search", which may miss some.
+        """
         x, model, reference = self._model(X, given)
-        y, probability = decisions.top_k(decisions.joint(model, x, key=self._key(), reference=reference), k)
-        return self._decoded(y), probability
+        normalizer = _normalizer(model, x, "auto", "top_k")
+        exactly = normalizer == "exact" or _assigned(model)
+        options = {"method": "exact" if exactly else "search", "normalizer": normalizer}
+        found = inference.top_k(model, x, k, key=self._key(), reference=reference, **options)
+        if not exactly:
+            _warn(model, x, "top_k", "the outputs are found by local search, which may miss some")
+        return Best(self._decoded(np.asarray(found.y)), np.exp(np.asarray(found.log_prob, float)), found.method)
 
     @fitted
     def normalization(self, X: Any, num: int = 1000) -> Normalization:
         """Whether the probabilities that `log_prob` gives sum to one, by `num` draws for each row."""
         x, model, reference = self._model(X)
         index = None
-        if is_exact(model):
+        if is_exact(model, x.shape[0]):
             # The exact log-partitions as a tau, which knows these rows.
             tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
             table = eqx.tree_at(lambda table: table.values, Table(x.shape[0], model.f), tau)
@@ -145,17 +185,25 @@ class AbstractAnswers(AbstractEstimator):
 
     def _known(self, given: Any, n: int) -> np.ndarray:
         """What is given, -1 where nothing is."""
+        labels = self.codec_.classes
         if isinstance(given, dict):
-            known = np.full(len(self.classes_), -1)
-            place = {label: j for j, label in enumerate(self.codec_.classes)}
+            place = {label: j for j, label in enumerate(labels)}
             if strange := set(given) - set(place):
                 raise ValueError(f"given names {sorted(map(str, strange))}, but the labels are {list(place)[:20]}.")
-            for label, value in given.items():
-                known[place[label]] = int(value)
-            return known
-        known = np.asarray(given, float)
-        if known.shape != (n, len(self.classes_)):
-            raise ValueError(f"given must be a dict by label or a table of shape {(n, len(self.classes_))}.")
+            known = np.full(len(labels), np.nan)
+            known[[place[label] for label in given]] = _numbers(list(given.values()))
+        else:
+            known = _numbers(given)
+            if known.shape != (n, len(labels)):
+                raise ValueError(f"given must be a dict by label or a table of shape {(n, len(labels))}.")
+        largest = len(labels) - 1 if isinstance(self.codec_.space, Permutations) else 1
+        bad = ~np.isnan(known) & ~np.isin(known, np.arange(largest + 1))
+        if bad.any():
+            value, label = known[bad][0], labels[np.argwhere(bad)[0][-1]]
+            raise ValueError(
+                f"What is given of a label is a whole number from 0 to {largest}, or NaN where nothing is known; got "
+                f"{value:g} for {label!r}."
+            )
         return np.where(np.isnan(known), -1, known).astype(int)
 
     def _decide(self, x: Any, model: EBM, reference: PyTree) -> np.ndarray:
@@ -163,10 +211,10 @@ class AbstractAnswers(AbstractEstimator):
             return np.asarray(inference.relaxed_mode(model, x, self.objective_.regularizer))
         rule = self._rule(model)
         if rule is None:
-            return np.asarray(inference.mode(model, x, key=self._key(), reference=reference))
+            return _modes(x, model, reference, key=self._key())
         if isinstance(rule, decisions.Hamming | MicroF1 | decisions.Borda):
             return rule(np.asarray(_marginals(x, model, reference, key=self._key()))).y
-        return rule(decisions.joint(model, x, key=self._key(), reference=reference)).y
+        return rule(_evidence(rule, x, model, reference, key=self._key())).y
 
     def _rule(self, model: EBM) -> AbstractRule | None:
         """The rule of the decision; none for the mode, which is also the answer for one class per row."""
@@ -200,34 +248,114 @@ class AbstractAnswers(AbstractEstimator):
 
 def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -> tuple[np.ndarray, np.ndarray]:
     """Marginals of each row by the member that has not seen it, and those rows; of all rows where there is none."""
-    if not trained.unseen:
-        model = members.averaged(trained.models)
-        return np.asarray(_marginals(data.x, model, data.reference, key=key)), np.arange(len(data.y))
-    found = []
-    for i, fold in enumerate(trained.unseen):
-        rows = data.take(fold)
-        found.append(np.asarray(_marginals(rows.x, members.member(trained.models, i), rows.reference, key=key)))
+    with warnings.catch_warnings():
+        # What an answer is worth is said when it is asked for.
+        warnings.simplefilter("ignore", budget.ApproximationWarning)
+        if not trained.unseen:
+            model = members.averaged(trained.models)
+            return np.asarray(_marginals(data.x, model, data.reference, key=key)), np.arange(len(data.y))
+        found = []
+        for i, fold in enumerate(trained.unseen):
+            rows = data.take(fold)
+            found.append(np.asarray(_marginals(rows.x, members.member(trained.models, i), rows.reference, key=key)))
     return np.concatenate(found), np.concatenate(trained.unseen)
 
 
-def is_exact(model: EBM) -> bool:
-    """Whether exact sums are the way to answer: any closed form, or a list of outputs that is not too long."""
-    return names.summable(model, MAX_OUTPUTS, exact.MAX_RANKED)
+def is_exact(model: EBM, rows: int) -> bool:
+    """Whether exact sums answer for so many rows in time."""
+    try:
+        return budget.in_time(exact.method(model).terms, rows)
+    except TooLargeError:
+        return False
 
 
-def _method(model: EBM, method: Any) -> Any:
-    return method if method != "auto" else "exact" if is_exact(model) else "learned"
+def _assigned(model: EBM) -> bool:
+    """Whether assignments find the most probable outputs, at any size: of rankings with linear scores."""
+    linear = isinstance(model.g.coupling, Bilinear) and isinstance(model.space, Permutations)
+    return linear and isinstance(model.q, Uniform | Completions)
+
+
+def _normalizer(model: EBM, x: Any, method: Any, question: str) -> Any:
+    if method != "auto":
+        return method
+    if is_exact(model, x.shape[0]):
+        return "exact"
+    _warn(
+        model,
+        x,
+        question,
+        "probabilities are normalized by the learned log-partition. `normalization(X)` says how far it is off, "
+        "log_partition(X, method='annealed', return_error=True) estimates it anew",
+    )
+    return "learned"
 
 
 def _marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
     """Exact ones; else those of the surrogate where it has independent labels (on cal500 as good as 400 draws of Gibbs,
     in a thousandth of the time); else by draws."""
-    if is_exact(model):
+    if is_exact(model, x.shape[0]):
         return inference.marginals(model, x, reference=reference)
+    better = "the mean of many draws of `sample` is unbiased where its chains agree"
     if isinstance(model.surrogate, MeanField):
+        _warn(model, x, "label probabilities", f"they are those of mean field, which sees one mode of p; {better}")
         return over_rows(_independent, model, x, reference=reference)
+    _warn(model, x, "probabilities", f"they are means over {DRAWS} weighted draws; {better}")
     return inference.marginals(model, x, method="importance", num=DRAWS, key=key, reference=reference)
+
+
+def _modes(x: Any, model: EBM, reference: PyTree, *, key: Key) -> np.ndarray:
+    # A linear score has its mode at any size.
+    if isinstance(model.g.coupling, Bilinear) or is_exact(model, x.shape[0]):
+        y, how = inference.mode(model, x, key=key, reference=reference, return_method=True)
+    else:
+        y, how = inference.mode(model, x, method="search", key=key, reference=reference, return_method=True)
+    if how != "exact":
+        _warn(model, x, "the mode", "it is found by local search, and a more probable output may exist")
+    return np.asarray(y)
+
+
+def _evidence(rule: AbstractRule, x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
+    """What a rule decides from: expectations where they are exact, else the joint, by all outputs or by draws."""
+    exactly = is_exact(model, x.shape[0])
+    if isinstance(rule, decisions.Kemeny) and exactly:
+        return np.asarray(inference.before(model, x, reference=reference))
+    if isinstance(rule, F1) and exactly and model.space.size <= budget.MAX_OUTPUTS:
+        return np.asarray(inference.mean(model, x, F1.statistic, reference=reference))
+    if not exactly:
+        _warn(model, x, "the decision", f"it is made from {DRAWS} weighted draws")
+    return decisions.joint(model, x, key=key, num=DRAWS, reference=reference)
 
 
 def _independent(model: EBM, x: Any, reference: PyTree) -> Any:
     return jax.nn.sigmoid(model.row(x, reference=reference).near.r.logits)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"What is given of labels must be numbers; got {values!r}.") from None
+
+
+def _warn(model: EBM, x: Any, question: str, how: str) -> None:
+    """Say that an answer is not exact, why, and how it was found."""
+    n, size = x.shape[0], model.space.size
+    count = f"{size:,}" if size < 10**9 else f"about 10^{model.space.log_size / np.log(10):.0f}"
+    try:
+        needed = budget.seconds(exact.method(model).terms, n)
+        why = f"exact sums over {count} outputs of {n:,} rows would take about {needed:,.0f} s, more than the "
+        why += f"{budget.SECONDS:,.0f} s of partita.budget.SECONDS"
+    except TooLargeError:
+        why = f"the {count} outputs are too many for exact sums"
+    message = f"Not exact ({question}): {why}; {how}."
+    warnings.warn(message, budget.ApproximationWarning, stacklevel=5)
+
+
+def _warn_of_chains(r_hat: np.ndarray) -> None:
+    """Say that draws cannot be trusted."""
+    if (apart := int(np.sum(r_hat > LARGEST_R_HAT))) > 0:
+        message = (
+            f"The Markov chains that draw disagree on {apart} of {len(r_hat)} rows (R-hat up to {r_hat.max():.3g}, "
+            "where 1 is agreement): p has several modes, which the draws visit too often or too rarely."
+        )
+        warnings.warn(message, budget.ApproximationWarning, stacklevel=4)

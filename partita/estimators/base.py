@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -33,6 +34,22 @@ from .references import Reference, check_reference, fit_reference
 
 Codec = LabelSets | Rankings
 Callbacks = Sequence[Callable[[Progress], bool | None]]
+
+
+def all_or_nothing(method: Callable) -> Callable:
+    """A method that fits: where it fails or is interrupted, the estimator stays what it was."""
+
+    @functools.wraps(method)
+    def guarded(self, *args, **options):
+        before = dict(self.__dict__)
+        try:
+            return method(self, *args, **options)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return guarded
 
 
 class ParameterAndMethod:
@@ -136,6 +153,7 @@ class AbstractEstimator(BaseEstimator):
 
     # ---------------------------------------------------------------- fit
 
+    @all_or_nothing
     def fit(
         self,
         X: Any,
@@ -178,6 +196,7 @@ class AbstractEstimator(BaseEstimator):
             held = None if held is None else held._replace(reference=self.reference_(held_raw))
             return self._train(data, folds, held, callbacks, kept)
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "AbstractEstimator":
         """One pass over some more rows, at a constant rate. Scales and labels are those of the first call.
 

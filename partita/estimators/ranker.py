@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import inference, members, metrics
+from .. import budget, inference, members, metrics
 from ..model import EBM
 from ..preprocessing import Encoded, Rankings
 from . import names, training
-from .answers import AbstractAnswers, is_exact
+from .answers import AbstractAnswers
 
 
 class LabelRanker(AbstractAnswers):
@@ -82,7 +82,8 @@ class LabelRanker(AbstractAnswers):
             found = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
             return float(found.mean())
 
-        if trained.unseen and is_exact(members.member(trained.models, 0)):
+        first = members.member(trained.models, 0)
+        if trained.unseen and names.summable(first, budget.LISTED_OUTPUTS, budget.MAX_RANKED):
             self.scale_ = training.calibrated(trained, data, likelihood)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:

@@ -5,21 +5,27 @@ Each takes a matrix of x, uses the exact method where there is one, and says so 
 chunks of fixed shapes, so that another number of rows does not recompile.
 """
 
-from .answers import before, log_prob, marginals, mode, relaxed_mode, sample
+from .answers import Chains, before, log_prob, marginals, mean, sample, sample_chains
+from .best import TopK, mode, relaxed_mode, top_k
 from .given import evidence, given
 from .partitions import Normalization, log_partition, normalization, recalibrate
 
 __all__ = [
+    "Chains",
     "Normalization",
+    "TopK",
     "before",
     "evidence",
     "given",
     "log_partition",
     "log_prob",
     "marginals",
+    "mean",
     "mode",
     "normalization",
     "recalibrate",
     "relaxed_mode",
     "sample",
+    "sample_chains",
+    "top_k",
 ]

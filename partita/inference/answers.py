@@ -1,71 +1,28 @@
-"""Mode, marginals, order, samples and log-probabilities."""
+"""Marginals, order, samples and log-probabilities."""
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import exact, kernels, observed, oracles, samplers
+from .. import exact, kernels, observed, samplers
 from .._types import Array, Float, Int, Key, PyTree
 from ..batches import check_free, check_outputs
-from ..couplings import Bilinear
 from ..divergences import KL
-from ..measures import Uniform
 from ..model import EBM
-from ..polytopes import AbstractPolytope, Birkhoff
-from ..regularizers import AbstractRegularizer
-from ..spaces import Permutations, TooLargeError
+from ..spaces import Permutations
 from .given import agreeing
 from .partitions import Method, partition
-from .rows import check_index, over_rows
+from .rows import check_index, over_rows, sum_over_rows
 
 MIN_PARTICLES = 64
+# Draws that each chain keeps at least, to compare it with the others.
+MIN_KEPT = 50
 # How to draw: by name, by a kernel, or by annealing.
 Drawing = str | kernels.AbstractKernel | samplers.AbstractAnnealing
-
-
-def mode(
-    model: EBM,
-    x: Any,
-    *,
-    method: str | oracles.LocalSearch = "auto",
-    key: Key | None = None,
-    return_method: bool = False,
-    reference: PyTree = None,
-) -> Any:
-    """A most probable y for each x, and with `return_method` how it was found: "exact" or "local search".
-
-    method: "exact"; "search", or an `oracles.LocalSearch` with numbers of your choice, for a y that no single local
-    move makes more likely, which need not be a most probable one; "auto", exact where a method serves, and where none
-    does by search, given the `key` that it needs.
-    """
-    search = _check_search(method)
-    if method in ("auto", "exact"):
-        try:
-            y = _exact_modes(model, x, reference)
-            return (y, "exact") if return_method else y
-        except TooLargeError:
-            if method == "exact" or key is None:
-                raise
-    elif key is None:
-        raise ValueError(f"method={method!r} draws where to start: give a key, as in key=jax.random.key(0).")
-    keys = jax.random.split(key, np.shape(x)[0])
-    y = over_rows(_Search(search), model, x, keys, reference=reference)
-    return (y, "local search") if return_method else y
-
-
-def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Array, " n *y"]:
-    """The y nearest to argmax over C of g(x, mu) - Omega(mu), for each x.
-
-    The prediction of models trained with `objectives.GeneralizedFenchelYoung`: give the same regularizer, and the
-    oracle of the loss answers. On emotions it has 78 % of the labels right with SquaredNorm, where `mode` has 62 %.
-    """
-    polytope = model.g.coupling.polytope
-    found = over_rows(_Relaxed(regularizer), model, x)
-    return jnp.asarray(polytope.argmax_on_host(np.asarray(found))) if _on_host(polytope) else found
 
 
 def marginals(
@@ -87,6 +44,14 @@ def marginals(
     draw = _drawing(model, method, num, burn_in, thin)
     fn = exact.marginals if draw is None else _Mean(draw, _indicators)
     return _expected(fn, model, x, method, key, index, reference)
+
+
+def mean(
+    model: EBM, x: Any, statistic: Callable[[Array], Array], *, reference: PyTree = None
+) -> Float[Array, " n *stat"]:
+    """E_p[statistic(y)] for each x, exactly, by enumeration. `statistic`, a function at the level of a module, maps
+    (num, *y) outputs to (num, *stat) numbers."""
+    return sum_over_rows(_Expected(statistic), model, x, reference=reference)
 
 
 def before(
@@ -131,8 +96,42 @@ def sample(
         raise ValueError("Importance sampling gives weighted draws: use it for marginals, or decisions.joint.")
     draw = _drawing(model, method, num, burn_in, thin) or _Exact(num)
     keys = jax.random.split(key, np.shape(x)[0])
+    if method == "exact":
+        return sum_over_rows(_Outputs(draw), model, x, keys, None, reference=reference)
     index = _chain_index(model, x, method, index)
     return over_rows(_Outputs(draw), model, x, keys, index, reference=reference)
+
+
+class Chains(NamedTuple):
+    """Draws of several chains for each row, (n, num, *y), and whether the chains agree: `r_hat`, (n,), is the largest
+    over all marginals, near 1 where they do. Far above 1, some modes of p are visited too often, or not at all."""
+
+    y: Int[Array, " n num *y"]
+    r_hat: Float[Array, " n"]
+
+
+def sample_chains(
+    model: EBM,
+    x: Any,
+    num: int,
+    *,
+    key: Key,
+    kernel: kernels.AbstractKernel | None = None,
+    chains: int = 4,
+    burn_in: int = 100,
+    index: Any = None,
+    reference: PyTree = None,
+) -> Chains:
+    """`num` draws for each x from several chains of a kernel, `kernels.Gibbs()` unless given, that start far apart:
+    half of them at draws from the surrogate's r, half at draws from q."""
+    kernel = kernels.Gibbs() if kernel is None else kernel
+    if chains < 2:
+        raise ValueError(f"To compare chains takes at least 2; got {chains}.")
+    kernels.check_length(num, burn_in)
+    kernel.check(model.space)
+    keys = jax.random.split(key, np.shape(x)[0])
+    index = _chain_index(model, x, kernel, index)
+    return over_rows(_Chains(kernel, num, chains, burn_in), model, x, keys, index, reference=reference)
 
 
 def log_prob(
@@ -155,51 +154,21 @@ def log_prob(
     y, free = jnp.asarray(check_outputs(model.space, y, n)), check_free(model.space, free, n)
     if free is not None and observed.completion(model) != "exact":
         return agreeing(model, x, y, free, method=method, key=key, reference=reference)
+    if method == "exact":
+        return sum_over_rows(_exact_log_prob, model, x, y, free, reference=reference)
     tau, _ = partition(method, False, key, model, x, index, reference)
     return over_rows(_log_prob, model, x, y, free, tau, reference=reference)
 
 
-def _logits(model, x, reference):
-    return model.g.h(x)
-
-
-def _exact_modes(model: EBM, x: Any, reference: PyTree) -> Int[Array, " n *y"]:
-    coupling = model.g.coupling
-    if isinstance(coupling, Bilinear) and isinstance(model.q, Uniform) and _on_host(coupling.polytope):
-        theta = np.asarray(over_rows(_logits, model, x, reference=reference))
-        return jnp.asarray(coupling.polytope.argmax_on_host(theta))
-    return over_rows(_mode, model, x, reference=reference)
-
-
-def _on_host(polytope: AbstractPolytope) -> TypeGuard[Birkhoff]:
-    return isinstance(polytope, Birkhoff) and jax.default_backend() == "cpu"
-
-
-def _mode(model, x, reference):
-    return exact.mode(model, model.row(x, reference=reference))
+def _exact_log_prob(model, x, reference, y, free):
+    tau = exact.log_partition(model, model.row(x, reference=reference))
+    # Rounding may leave the log of a probability just above 0.
+    return jnp.minimum(_log_prob(model, x, reference, y, free, tau), 0)
 
 
 def _log_prob(model, x, reference, y, free, tau):
     g, log_q = observed.energy(model, model.row(x, reference=reference), y, free)
     return log_q + model.f.log_density(g - tau)
-
-
-class _Search(eqx.Module):
-    search: oracles.LocalSearch
-
-    def __call__(self, model, x, reference, key):
-        return self.search(model, model.row(x, reference=reference), key=key)
-
-
-class _Relaxed(eqx.Module):
-    """The relaxed argmax, rounded unless that is left to the host."""
-
-    regularizer: AbstractRegularizer
-
-    def __call__(self, model, x, reference):
-        coupling = model.g.coupling
-        mu = oracles.oracle(coupling, self.regularizer)(coupling, model.g.h(x)).mu
-        return mu if _on_host(coupling.polytope) else oracles.rounded(coupling.polytope, mu)
 
 
 class _Exact(eqx.Module):
@@ -223,6 +192,29 @@ class _Chain(eqx.Module):
         start = p.r.sample(1, key=start_key)
         drawn, _ = kernels.run(self.kernel, p, start, self.num, burn_in=self.burn_in, thin=self.thin, key=run_key)
         return drawn[0], jnp.ones(self.num)
+
+
+class _Chains(eqx.Module):
+    """Several chains, and how far they agree."""
+
+    kernel: kernels.AbstractKernel
+    num: int = eqx.field(static=True)
+    chains: int = eqx.field(static=True)
+    burn_in: int = eqx.field(static=True)
+
+    def __call__(self, model, x, reference, key, index):
+        row = model.row(x, index, reference)
+        p = kernels.target(model, row)
+        r_key, q_key, run_key = jax.random.split(key, 3)
+        half, kept = self.chains // 2, max(MIN_KEPT, -(-self.num // self.chains))
+        starts = jnp.concatenate([p.r.sample(half, key=r_key), row.q.sample(self.chains - half, key=q_key)])
+        drawn, _ = kernels.run(self.kernel, p, starts, kept, burn_in=self.burn_in, key=run_key)
+        indicators = jax.vmap(jax.vmap(model.space.indicators))(drawn)
+        # Of a label that no chain ever moves there is nothing to compare.
+        r_hat = jnp.nan_to_num(kernels.r_hat(indicators), nan=1.0, posinf=jnp.inf).max()
+        # Step by step over all chains, as many of these draws as are asked for, evenly spread.
+        by_step = jnp.swapaxes(drawn, 0, 1).reshape(-1, *model.space.shape)
+        return Chains(by_step[np.linspace(0, len(by_step) - 1, self.num).astype(int)], r_hat)
 
 
 class _Resample(eqx.Module):
@@ -271,6 +263,13 @@ def _order(space, y):
     return y[:, :, None] < y[:, None, :]
 
 
+class _Expected(eqx.Module):
+    statistic: Callable = eqx.field(static=True)
+
+    def __call__(self, model, x, reference):
+        return exact.mean(model, model.row(x, reference=reference), self.statistic)
+
+
 class _OfRow(eqx.Module):
     fn: Callable
 
@@ -282,7 +281,8 @@ def _expected(fn: Callable, model: EBM, x: Any, method: Drawing, key: Key | None
     """fn of every row; it takes a key where it draws."""
     index = _chain_index(model, x, method, index)
     if method == "exact":
-        return over_rows(_OfRow(fn), model, x, index, reference=reference)
+        # Rounding may leave a probability just outside its range.
+        return jnp.clip(sum_over_rows(_OfRow(fn), model, x, index, reference=reference), 0, 1)
     if key is None:
         raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
     keys = jax.random.split(key, np.shape(x)[0])
@@ -316,12 +316,3 @@ def _drawing(model: EBM, method: Drawing, num: int, burn_in: int, thin: int) -> 
             f"of partita.samplers; got {method!r}."
         )
     return None
-
-
-def _check_search(method: str | oracles.LocalSearch) -> oracles.LocalSearch:
-    """The search to use where one is needed."""
-    if isinstance(method, oracles.LocalSearch):
-        return method
-    if method not in ("auto", "exact", "search"):
-        raise ValueError(f"method must be 'auto', 'exact', 'search' or an oracles.LocalSearch; got {method!r}.")
-    return oracles.LocalSearch()

@@ -24,10 +24,15 @@ def given(model: EBM, x: Any, known: Any, *, reference: PyTree = None) -> tuple[
         inference.marginals(held, x, reference=reference)  # also mode, sample, before, log_prob, decisions.joint, ...
 
     `known` has one row per x, or one for all: -1 where a label is not known, else its y_j, 0 or 1 for sets and the rank
-    for rankings. Labels are held by a reference that gives nothing to other outputs, and so the surrogate holds them
-    too. The normalizer of the held model is not learned: its tau is the surrogate's bound.
+    for rankings. Labels are held by a reference that excludes other outputs, and so the surrogate holds them too. The
+    normalizer of the held model is not learned: its tau is the surrogate's bound.
     """
-    held, reference, _ = _hold(model, *_check_known(model.space, known, np.shape(x)[0]), reference)
+    held, reference, log_q = _hold(model, *_check_known(model.space, known, np.shape(x)[0]), reference)
+    if (impossible := np.flatnonzero(np.isneginf(log_q))).size:
+        raise ValueError(
+            f"What is known of {impossible.size} rows has probability 0 under the reference, the first is row "
+            f"{impossible[0]}: nothing can be said given that."
+        )
     return held, reference
 
 

@@ -14,7 +14,7 @@ from ..divergences import KL
 from ..measures import Uniform
 from ..model import EBM
 from ..partition import Shifted
-from .rows import check_index, over_rows
+from .rows import check_index, over_rows, sum_over_rows
 
 MIN_EFFECTIVE = 20
 ESTIMATORS: dict[str, samplers.AbstractEstimator] = {
@@ -129,8 +129,10 @@ def partition(method: Method, with_error: bool, key: Key | None, model: EBM, x: 
         keys = jax.random.split(key, np.shape(x)[0])
         value, error, _ = over_rows(_Estimate(estimator), model, x, keys, reference=reference)
     if method == "exact":
-        tau = over_rows(_exact_tau, model, x, index, reference=reference)
-        return tau, jnp.finfo(tau.dtype).eps * (jnp.abs(tau) + model.space.log_size)
+        tau, capped = sum_over_rows(_exact_tau, model, x, index, reference=reference)
+        rounding = jnp.finfo(tau.dtype).eps * (jnp.abs(tau) + model.space.log_size)
+        # Where the bound of the divergence keeps a density down, p is not that of f itself.
+        return tau, jnp.where(capped, jnp.inf, rounding)
     if method == "learned":
         tau = over_rows(_learned_tau, model, x, index, reference=reference)
         return tau, None if value is None else jnp.hypot(tau - value, error)
@@ -138,7 +140,9 @@ def partition(method: Method, with_error: bool, key: Key | None, model: EBM, x: 
 
 
 def _exact_tau(model, x, reference, index):
-    return exact.log_partition(model, model.row(x, index, reference))
+    row = model.row(x, index, reference)
+    tau = exact.log_partition(model, row)
+    return tau, exact.capped(model, row, tau)
 
 
 def _learned_tau(model, x, reference, index):

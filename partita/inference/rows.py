@@ -8,21 +8,45 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import exact
 from .._types import Array, Int, PyTree
 from ..batches import check_features, check_model, check_reference
+from ..divergences import KL
 from ..model import EBM
 from ..partition import UnseenRowError, table_of
 
 SHAPES = (16, 256)
+# From so many terms on a row is a chunk's work by itself, and rows that only pad it would be a waste.
+MANY_TERMS = 2**14
 
 
-def over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None) -> Any:
-    """fn(model, x_i, reference_i, *args_i) for every row, in padded chunks of one of `SHAPES`."""
+def sum_over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None, width: int = 1) -> Any:
+    """`over_rows` for exact sums; `width` is the number of outputs that a row answers with.
+
+    For f other than KL in double precision: there probabilities depend on g - tau, not on ratios, and densities of
+    Jensen-Shannon and reverse KL need more digits the more outputs there are.
+    """
+    many = exact.method(model).terms * width >= MANY_TERMS
+    if isinstance(model.f, KL):
+        return over_rows(fn, model, x, *args, reference=reference, small=many)
+    with jax.enable_x64(True):
+        precise, reference, args = _double((model, reference, args))
+        precise = eqx.tree_at(lambda model: model.f, precise, model.f.sharpened())
+        found = over_rows(fn, precise, x, *args, reference=reference, small=many)
+    return jax.tree.map(lambda a: jax.device_put(np.asarray(a)), found)
+
+
+def _double(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, tree)
+
+
+def over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None, small: bool = False) -> Any:
+    """fn(model, x_i, reference_i, *args_i) for every row, in padded chunks of one of `SHAPES`, the `small` one say."""
     x = check_features(x)
     n = x.shape[0]
     check_model(model, x.shape[1:])
     check_reference(model, reference, n)
-    shape = next((s for s in SHAPES if n <= s), SHAPES[-1])
+    shape = SHAPES[0] if small else next((s for s in SHAPES if n <= s), SHAPES[-1])
     found = []
     for start in range(0, n, shape):
         rows = np.minimum(np.arange(start, start + shape), n - 1)

@@ -25,8 +25,8 @@ class ExactMLE(AbstractObjective):
     def loss(self, model, state, batch, *, key):
         def of_row(x, y, free, index, reference):
             row = model.row(x, index, reference)
-            tau = exact.softmax(model, row)
-            return tau - score(model, row, tau, y, free)
+            value, tau = exact.solve(model, row)
+            return value - score(model, row, tau, y, free)
 
         losses = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
         return mean(told(losses, batch), batch), (state, {})

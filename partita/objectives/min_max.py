@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
 from .._types import Array, Float, PyTree, Scalar
@@ -76,6 +78,12 @@ class MinMax(AbstractObjective):
         if self.generator.outputs != model.space:
             raise ValueError(f"The generator is for {self.generator.outputs}, but the model is on {model.space}.")
         check_kl(self, model, "is maximum likelihood")
+        known = [leaf for leaf in jax.tree.leaves(eqx.filter(model.q, eqx.is_array)) if not isinstance(leaf, Tracer)]
+        if not all(np.isfinite(leaf).all() for leaf in known):
+            raise ValueError(
+                "MinMax needs a reference that excludes no output: the generator draws them all, and KL(p, q) would be "
+                "infinite. Use objectives.MinMin."
+            )
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
