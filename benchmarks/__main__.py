@@ -11,6 +11,7 @@ BENCHMARKS = (
     "samplers",
     "log_partition",
     "decisions",
+    "reach",
     "objectives",
     "proposals",
     "recovery",

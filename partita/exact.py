@@ -361,7 +361,8 @@ class Enumeration(AbstractMethod):
 
     def solve(self, theta, q):
         if isinstance(self.f, KL):
-            return super().solve(theta, q)
+            value = self.softmax(theta, q, None)
+            return value, value
         root = self._multiplier(theta, q, None)
         # A Newton step polishes the root, by no more than bisection left open (where float32 puts the root on the cap
         # of the density, the slope is 0); its gradient is that of the implicit function.

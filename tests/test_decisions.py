@@ -172,12 +172,12 @@ def test_preferences_are_the_shares_of_rankings_that_agree():
     np.testing.assert_allclose(decisions.preferences(p), [expected], atol=ROUNDING)
 
 
-def test_top_k_adds_up_equal_draws():
-    p = Joint(Hypercube(2), [[[0, 1], [1, 0], [0, 1]], [[1, 1], [1, 1], [1, 1]]], [[1, 3, 4], [1, 1, 2]])
-    y, probability = decisions.top_k(p, 2)
-    np.testing.assert_array_equal(y, [[[0, 1], [1, 0]], [[1, 1], [1, 1]]])
-    np.testing.assert_allclose(probability, [[5 / 8, 3 / 8], [1, 0]])
-    np.testing.assert_allclose(p.effective, [64 / 26, 16 / 6])
+def test_equal_draws_are_added_up_but_no_counts_are_taken_for_probabilities():
+    p = Joint(Hypercube(2), [[[0, 1], [1, 0], [0, 1]], [[1, 1], [1, 1], [1, 1]]], [[2, 3, 2], [1, 1, 2]])
+    np.testing.assert_array_equal(Mode()(p).y, [[0, 1], [1, 1]])
+    np.testing.assert_allclose(p.effective, [49 / 17, 16 / 6])
+    with pytest.raises(ValueError, match=r"needs a joint of all outputs.*inference.top_k"):
+        decisions.top_k(p, 2)
 
 
 MODELS = {

@@ -97,9 +97,18 @@ def preferences(p: Joint) -> Float[np.ndarray, "n k k"]:
 def top_k(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.ndarray, "n num"]]:
     """The `num` most probable outputs of each row and their probabilities, in falling order.
 
-    Of draws, equal ones are added up; where fewer than `num` differ, the last comes again with probability 0.
+    Of an exact joint: how often an output is drawn does not tell how probable it is. `inference.top_k` needs no joint.
     """
-    p = as_joint(p, "top_k")
+    if not as_joint(p, "top_k").exact:
+        raise ValueError(
+            "top_k needs a joint of all outputs; counts of draws say little about single ones. Ask the model: "
+            "inference.top_k(model, x, num)."
+        )
+    return most_weight(p, num)
+
+
+def most_weight(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.ndarray, "n num"]]:
+    """The `num` outputs with the largest weights, equal ones added up; where fewer differ, the last again with 0."""
     if not 1 <= num <= p.weight.shape[1]:
         raise ValueError(f"num must be between 1 and the number of outputs, {p.weight.shape[1]}; got {num}.")
     y, probability = [], []

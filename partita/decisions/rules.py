@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..exact import subsets
-from .distribution import ADVICE, KINDS, Joint, as_joint, preferences, top_k
+from .distribution import ADVICE, KINDS, Joint, as_joint, most_weight, preferences
 
 BLOCK = 256
 # Marginals are float32 sums; a gain below the second is rounding.
@@ -35,7 +35,7 @@ class Mode(AbstractRule):
 
     def __call__(self, p):
         p = as_joint(p, "Mode")
-        return Answer(top_k(p, 1)[0][:, 0], p.exact)
+        return Answer(most_weight(p, 1)[0][:, 0], p.exact)
 
 
 class Hamming(AbstractRule):

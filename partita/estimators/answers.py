@@ -31,19 +31,18 @@ DRAWS, BURN_IN = 1000, 100
 LARGEST_R_HAT = 1.2
 
 
-class TopK(NamedTuple):
-    """The most probable outputs of each row, in the kind of y, and their probabilities, (rows, k)."""
-
+class _Pair(NamedTuple):
     y: Any
     probability: np.ndarray
 
 
-class Best(TopK):
-    """With `method`, how they were found: "exact", or "search", which may miss some."""
+class TopK(_Pair):
+    """The most probable outputs of each row, in the kind of y, and their probabilities, (rows, k): a pair, with a word
+    on how they were found, `method`: "exact", or "search", which may miss some."""
 
     method: str
 
-    def __new__(cls, y: Any, probability: np.ndarray, method: str) -> "Best":
+    def __new__(cls, y: Any, probability: np.ndarray, method: str) -> "TopK":
         made = super().__new__(cls, y, probability)
         made.method = method
         return made
@@ -125,7 +124,7 @@ class AbstractAnswers(AbstractEstimator):
         return self._decoded(np.asarray(drawn))
 
     @fitted
-    def top_k(self, X: Any, k: int, given: Any = None) -> Best:
+    def top_k(self, X: Any, k: int, given: Any = None) -> TopK:
         """The `k` most probable outputs of each row in falling order, and their probabilities (rows, k).
 
         A probability of 0 marks what is no answer: fewer than `k` outputs are possible. The result's `method` says how
@@ -138,7 +137,7 @@ class AbstractAnswers(AbstractEstimator):
         found = inference.top_k(model, x, k, key=self._key(), reference=reference, **options)
         if not exactly:
             _warn(model, x, "top_k", "the outputs are found by local search, which may miss some")
-        return Best(self._decoded(np.asarray(found.y)), np.exp(np.asarray(found.log_prob, float)), found.method)
+        return TopK(self._decoded(np.asarray(found.y)), np.exp(np.asarray(found.log_prob, float)), found.method)
 
     @fitted
     def normalization(self, X: Any, num: int = 1000) -> Normalization:
