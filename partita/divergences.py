@@ -205,7 +205,7 @@ class SquaredHellinger(AbstractDivergence):
         _check_bound(self, 1.0)
 
     def sharpened(self):
-        return _sharpened(self, 1)
+        return _sharpened(self, 1.0)
 
     def f(self, u):
         return (jnp.sqrt(u) - 1) ** 2
@@ -223,7 +223,7 @@ class ReverseKL(AbstractDivergence):
         _check_bound(self, 1.0)
 
     def sharpened(self):
-        return _sharpened(self, 1)
+        return _sharpened(self, 1.0)
 
     def f(self, u):
         return u - 1 - jnp.log(u)

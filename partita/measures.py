@@ -3,6 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -61,7 +62,7 @@ class AbstractMeasure(eqx.Module):
     def check(self) -> None:
         """Raise where a parameter is no number that the measure can have: NaN or infinite, unless a class allows it."""
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(self)):
-            raise ValueError(f"The parameters of a {type(self).__name__} must be finite; got NaN or infinity.")
+            raise ValueError(f"A {type(self).__name__} has parameters that are NaN or infinite; they must be numbers.")
 
 
 class AbstractSequentialMeasure(AbstractMeasure):
@@ -433,9 +434,11 @@ def by_label(q: AbstractMeasure) -> tuple[Float[Array, " k"], Float[Array, " k"]
     return jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)
 
 
-def _check_not_nan(values: Array, what: str) -> None:
+def _check_not_nan(values: Any, what: str) -> None:
     if np.isnan(values).any():
-        raise ValueError(f"The {what} of a measure must be numbers, or inf where an output is excluded; got NaN.")
+        raise ValueError(
+            f"The {what} of a reference are NaN in places; they must be numbers, or infinite to exclude outputs."
+        )
 
 
 def _most_likely(log_prob: Callable[[Scalar], Float[Array, " n"]], largest: Scalar) -> Scalar:

@@ -166,7 +166,7 @@ BAD_CALLS = {
             SETS,
             reference=ProductBernoulli(jnp.full((N, 4), jnp.nan)),
         ),
-        "reference has parameters that are NaN",
+        "logits of a reference are NaN in places",
     ),
     "tau of another f": (
         lambda: EBM(model(COUPLINGS["unary"]).g, Table(N), f=ChiSquare()),

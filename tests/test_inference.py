@@ -97,9 +97,9 @@ def test_another_number_of_rows_does_not_recompile():
     traced = []
 
     class Spying(LinearQuadratic):
-        def __call__(self, theta, y):
+        def scores(self, theta, ys):
             traced.append(1)
-            return super().__call__(theta, y)
+            return super().scores(theta, ys)
 
     ebm = model(Spying(Symmetric(4), shared=False))
     inference.marginals(ebm, np.zeros((17, FEATURES)))
