@@ -46,6 +46,7 @@ __all__ = [
     "log_partition",
     "log_prob",
     "marginals",
+    "mass",
     "method",
     "mode",
     "sample",
@@ -84,6 +85,10 @@ class AbstractMethod(eqx.Module):
     def log_partition(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Scalar:
         """The tau with which p sums to one."""
         return self.softmax(theta, q, self.no_tilt(theta))
+
+    def mass(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tau: Scalar) -> Scalar:
+        """sum_y q (f+*)'(g - tau): for KL exp(LSE - tau)."""
+        return jnp.exp(self.log_partition(theta, q) - tau)
 
     def marginals(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Float[Array, " *stat"]:
         """E_p[indicators(y)]: the gradient of the softmax in the tilt."""
@@ -275,6 +280,11 @@ class Enumeration(AbstractMethod):
         polish = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
         return tau - polish - (mass - jax.lax.stop_gradient(mass)) / slope
 
+    def mass(self, theta, q, tau):
+        if isinstance(self.f, KL):
+            return super().mass(theta, q, tau)
+        return self._mass(theta, q, self.no_tilt(theta), tau)
+
     def sample(self, theta, q, num, *, key):
         chunk_key, element_key = jax.random.split(key)
         log_p = self._log_p(theta, q)
@@ -396,6 +406,11 @@ def method(model: EBM, q: AbstractMeasure | None = None) -> AbstractMethod:
 def log_partition(model: EBM, row: Row) -> Scalar:
     """The tau that makes p(.|x) sum to one: log E_q[exp g] for KL, the multiplier for other f."""
     return method(model, row.q).log_partition(row.theta, row.q)
+
+
+def mass(model: EBM, row: Row, tau: Scalar) -> Scalar:
+    """The total mass sum_y q (f+*)'(g - tau): 1 where tau is the log-partition."""
+    return method(model, row.q).mass(row.theta, row.q, tau)
 
 
 def softmax(model: EBM, row: Row) -> Scalar:
