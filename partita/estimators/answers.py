@@ -102,7 +102,7 @@ class AbstractAnswers(AbstractEstimator):
 
     @fitted
     def normalization(self, X: Any, num: int = 1000) -> Normalization:
-        """Whether the probabilities that `log_prob` gives sum to one, by `num` draws for each row."""
+        """Whether the probabilities that `log_prob` gives sum to one: exactly, or by `num` draws for each row."""
         x, model, reference = self._model(X)
         index = None
         if is_exact(model):

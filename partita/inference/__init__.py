@@ -7,7 +7,8 @@ chunks of fixed shapes, so that another number of rows does not recompile.
 
 from .answers import before, log_prob, marginals, mode, relaxed_mode, sample
 from .given import evidence, given
-from .partitions import Normalization, log_partition, normalization, recalibrate
+from .masses import Normalization, normalization, recalibrate
+from .partitions import log_partition
 
 __all__ = [
     "Normalization",
