@@ -9,6 +9,7 @@ BENCHMARKS = (
     "subset_dp",
     "steps",
     "samplers",
+    "normalization",
     "log_partition",
     "decisions",
     "reach",

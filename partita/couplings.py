@@ -67,6 +67,10 @@ class AbstractCoupling(eqx.Module):
         """How many multiplications one score takes, about."""
         return math.prod(self.theta_shape)
 
+    def change(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"], i: Int[Array, ""]) -> Scalar | None:
+        """Phi after the i-th local move from y, less Phi(theta, y); None where Phi itself costs no more."""
+        return None
+
 
 class Bilinear(AbstractCoupling):
     """Phi(theta, y) = <theta, phi(y)>: unary label sets on the Cube, rankings on the Permutahedron or Birkhoff."""
@@ -286,6 +290,14 @@ class LinearQuadratic(AbstractCoupling):
         mu, s = y.astype(theta.dtype), self.parameters(theta)[1]
         value, slope = jax.value_and_grad(self.relaxed, argnums=1)(theta, mu)
         return value + (1 - 2 * mu) * slope + jnp.diagonal(self.interaction.matrix(s)) / 2
+
+    def change(self, theta, y, i):
+        if not isinstance(self.labels, Hypercube):
+            return None
+        # k terms, not k^2.
+        u, s = self.parameters(theta)
+        row, mu = self.interaction.matrix(s)[i], y.astype(theta.dtype)
+        return (1 - 2 * mu[i]) * (u[i] + row @ mu) + row[i] / 2
 
 
 class Neural(AbstractCoupling):

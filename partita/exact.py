@@ -53,6 +53,7 @@ __all__ = [
     "log_partition",
     "log_prob",
     "marginals",
+    "mass",
     "mean",
     "method",
     "mode",
@@ -114,6 +115,10 @@ class AbstractMethod(eqx.Module):
         """The f-softmax, and the tau with which p sums to one: for KL the same number."""
         value = self.softmax(theta, q, self.no_tilt(theta))
         return value, value
+
+    def mass(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tau: Scalar) -> Scalar:
+        """sum_y q (f+*)'(g - tau): for KL exp(LSE - tau)."""
+        return jnp.exp(self.log_partition(theta, q) - tau)
 
     def marginals(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Float[Array, " *stat"]:
         """E_p[indicators(y)]: the gradient of the softmax in the tilt."""
@@ -356,12 +361,12 @@ class Enumeration(AbstractMethod):
 
     def softmax(self, theta, q, tilt):
         if isinstance(self.f, KL):
-            return logsumexp(self._map(lambda log_q, g: logsumexp(log_q + g), theta, q, tilt))
+            return self._log_sum(theta, q, tilt)
         return self._value(theta, q, tilt, self._multiplier(theta, q, tilt))
 
     def solve(self, theta, q):
         if isinstance(self.f, KL):
-            value = self.softmax(theta, q, None)
+            value = self._log_sum(theta, q, None)
             return value, value
         root = self._multiplier(theta, q, None)
         # A Newton step polishes the root, by no more than bisection left open (where float32 puts the root on the cap
@@ -373,10 +378,6 @@ class Enumeration(AbstractMethod):
         polish = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
         tau = root - polish - (mass - jax.lax.stop_gradient(mass)) / slope
         return self._value(theta, q, None, root), tau
-
-    def mass(self, theta: Float[Array, " *theta"], q: AbstractMeasure, tau: Scalar) -> Scalar:
-        """sum_y q (f+*)'(g - tau): 1 where tau normalizes p."""
-        return self._mass(theta, q, None, tau)
 
     def largest(self, theta: Float[Array, " *theta"], q: AbstractMeasure) -> Scalar:
         """The largest g of an output that q does not exclude."""
@@ -410,6 +411,11 @@ class Enumeration(AbstractMethod):
         start = (zero - jnp.inf, zero, jnp.zeros(stat.shape[1:], theta.dtype))
         (_, mass, total), _ = jax.lax.scan(add, start, jnp.arange(self._num_chunks))
         return total / mass
+
+    def mass(self, theta, q, tau):
+        if isinstance(self.f, KL):
+            return super().mass(theta, q, tau)
+        return self._mass(theta, q, None, tau)
 
     def sample(self, theta, q, num, *, key):
         chunk_key, element_key = jax.random.split(key)
@@ -478,6 +484,9 @@ class Enumeration(AbstractMethod):
             return fn(log_q, g)
 
         return jax.lax.map(one, jnp.arange(self._num_chunks))
+
+    def _log_sum(self, theta, q, tilt):
+        return logsumexp(self._map(lambda log_q, g: logsumexp(log_q + g), theta, q, tilt))
 
     def _value(self, theta, q, tilt, tau):
         """tau + E_q f+*(g + tilt - tau), at the multiplier the f-softmax, and then of slope 0 in tau."""
@@ -560,6 +569,11 @@ def capped(model: EBM, row: Row, tau: Scalar) -> Bool[Array, ""]:
     if isinstance(model.f, KL) or not isinstance(serving, Enumeration):
         return jnp.asarray(False)
     return serving.largest(row.theta, row.q) - tau >= model.f.bound
+
+
+def mass(model: EBM, row: Row, tau: Scalar) -> Scalar:
+    """The total mass sum_y q (f+*)'(g - tau): 1 where tau is the log-partition."""
+    return method(model, row.q).mass(row.theta, row.q, tau)
 
 
 def softmax(model: EBM, row: Row) -> Scalar:

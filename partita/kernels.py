@@ -53,6 +53,10 @@ class AbstractTarget(eqx.Module):
     def log_prob_near(self, y: Int[Array, " *y"], others: Int[Array, " num *y"]) -> Float[Array, " num"]:
         """The log-density of others by the gradient of g at y on the hull of Y: one gradient for all of them."""
 
+    def change(self, y: Int[Array, " *y"], i: Int[Array, ""]) -> Scalar | None:
+        """The log-density after the i-th local move from y, less that of y; None where that is no cheaper."""
+        return None
+
     @property
     def space(self) -> AbstractSpace:
         """Y."""
@@ -78,6 +82,10 @@ class Target(AbstractTarget):
         rest = g - polytope.score(slope, y)
         return jax.vmap(lambda other: self._log_prob(other, rest + polytope.score(slope, other)))(others)
 
+    def change(self, y, i):
+        change = self.coupling.change(self.theta, y, i) if isinstance(self.f, KL) else None
+        return None if change is None else change + _change(self.q, y, i)
+
     def _log_prob(self, y, g):
         return self.q.log_prob(y) + self.f.log_density(g - self.tau)
 
@@ -91,10 +99,18 @@ class Tempered(AbstractTarget):
 
     def log_prob(self, y):
         log_r, log_p = self.ends(y)
-        return (1 - self.t) * log_r + self.t * log_p
+        return self._share_of_r(log_r) + self.t * log_p
 
     def log_prob_near(self, y, others):
-        return (1 - self.t) * jax.vmap(self.r.log_prob)(others) + self.t * self.p.log_prob_near(y, others)
+        return self._share_of_r(jax.vmap(self.r.log_prob)(others)) + self.t * self.p.log_prob_near(y, others)
+
+    def change(self, y, i):
+        change = self.p.change(y, i)
+        return None if change is None else self._share_of_r(_change(self.r, y, i)) + self.t * change
+
+    def _share_of_r(self, log_r):
+        # At t = 1 r has no part, not even in what it excludes: 0 inf is no number.
+        return jnp.where(self.t < 1, (1 - self.t) * log_r, 0)
 
     def ends(self, y: Int[Array, " *y"]) -> tuple[Scalar, Scalar]:
         """log r(y) and log p(y)."""
@@ -204,12 +220,18 @@ class Gibbs(AbstractKernel):
 
         def choose(state, i_and_u):
             i, u = i_and_u
-            other = self.init(target, space.move(state.y, i))
+            other, change = space.move(state.y, i), target.change(state.y, i)
+            # From an output that is excluded any other is one up; from there on only changes count.
+            log_prob = (
+                target.log_prob(other) if change is None else jnp.nan_to_num(state.log_prob + change, neginf=-jnp.inf)
+            )
+            other = State(other, log_prob)
             chance = jax.nn.sigmoid(_rise(state, other))
             return _pick(u < chance, other, state), chance
 
         state, chance = jax.lax.scan(choose, state, (which, u[1]))
-        return state, Info(chance.mean())
+        # Computed anew: the rounding errors of many changes would add up.
+        return self.init(target, state.y), Info(chance.mean())
 
 
 class Informed(AbstractKernel):
@@ -375,6 +397,12 @@ def _variance(values: Array) -> Array:
     """Of the target, from above: within the chains and between them."""
     num = values.shape[1]
     return values.var(axis=1, ddof=1).mean(axis=0) * (num - 1) / num + values.mean(axis=1).var(axis=0, ddof=1)
+
+
+def _change(measure: AbstractMeasure, y: Int[Array, " *y"], i: Int[Array, ""]) -> Scalar:
+    """log of the probability after the i-th local move from y, less that of y; 0 where both are excluded."""
+    here, there = measure.log_prob(y), measure.log_prob(measure.space.move(y, i))
+    return jnp.where(jnp.isneginf(here) & jnp.isneginf(there), 0, there - here)
 
 
 def _index(u: Float[Array, "*n"], num: int) -> Int[Array, "*n"]:

@@ -20,6 +20,7 @@ __all__ = [
     "AbstractScoredMeasure",
     "AbstractSequentialMeasure",
     "Completions",
+    "Components",
     "ConditionalBernoulli",
     "Mallows",
     "Mixture",
@@ -381,6 +382,27 @@ class Mixture(AbstractMeasure):
     def check(self):
         self.first.check()
         self.second.check()
+
+
+class Components(AbstractMeasure):
+    """Measures of one family, each with a share: the arrays of `members` carry one leading axis for them, and the
+    exponentials of `log_share` sum to one."""
+
+    members: AbstractMeasure
+    log_share: Float[Array, " num"]
+
+    @property
+    def space(self):
+        return self.members.space
+
+    def sample(self, num, *, key):
+        choose_key, draw_key = jax.random.split(key)
+        chosen = jax.random.categorical(choose_key, self.log_share, shape=(num,))
+        return jax.tree.map(lambda a: a[chosen], self.members).sample(1, key=draw_key)[:, 0]
+
+    def log_prob(self, y):
+        log_prob = jax.vmap(lambda measure: measure.log_prob(y))(self.members)
+        return jax.nn.logsumexp(self.log_share + log_prob)
 
 
 def defended(r: AbstractMeasure, q: AbstractMeasure, share: float) -> AbstractMeasure:

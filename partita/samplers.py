@@ -153,10 +153,10 @@ class AbstractAnnealing(AbstractEstimator):
         weight = jnp.zeros(self.num).at[particles.origin].add(jnp.exp(particles.log_weight - top))
         return Estimate(jnp.log(weight.mean()) + top, standard_error(weight) / weight.mean(), effective(weight))
 
-    def draw(self, model: EBM, row: Row, *, key: Key) -> Particles:
-        """The draws at the end of the path."""
+    def draw(self, model: EBM, row: Row, *, key: Key, tau: Scalar | None = None) -> Particles:
+        """The draws at the end of the path. With a tau, for any f: the mean weight then estimates the total mass."""
         r = row.q if self.hot or row.near is None else row.near.r
-        p = target(model, row, jnp.zeros(()))
+        p = target(model, row, jnp.zeros(()) if tau is None else tau)
         moves = model.space.shape[0] if self.moves is None else self.moves
         start_key, path_key = jax.random.split(key)
 

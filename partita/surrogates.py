@@ -24,6 +24,7 @@ from .divergences import KL, AbstractDivergence
 from .measures import (
     AbstractMeasure,
     AbstractScoredMeasure,
+    Components,
     ConditionalBernoulli,
     ProductBernoulli,
     Sequential,
@@ -69,6 +70,10 @@ class AbstractSurrogate(eqx.Module):
     def __call__(self, coupling: Any, theta: Float[Array, " *theta"], q: Any) -> Neighbor:
         """r, tau_0 and the summary at theta, for a coupling and a q that it serves."""
 
+    def proposal(self, coupling: Any, theta: Float[Array, " *theta"], q: Any, *, key: Key) -> AbstractMeasure:
+        """Where to look for every mode of p, not only that of r: r itself, unless a class knows more."""
+        return self(coupling, theta, q).r
+
     def summary_size(self, coupling: AbstractCoupling, q: AbstractMeasure | None = None) -> int:
         """Length of the summary: the input size of a correction's network."""
         q = Uniform(coupling.space) if q is None else q
@@ -94,16 +99,34 @@ class MeanField(AbstractSurrogate):
 
     The summary is m and, for each label, the second-order term 1/4 sum_j U_ij^2 v_i v_j, v = m (1 - m), by which
     LSE_g exceeds the bound at weak interactions.
+
+    Strong interactions have many fixed points, one near each mode of p. r is the one that the updates reach from u;
+    `proposal` mixes those that they reach from `starts` points, u and draws from q.
     """
 
     sweeps: int = eqx.field(static=True, default=30)
     damping: float = eqx.field(static=True, default=0.5)
+    starts: int = eqx.field(static=True, default=16)
 
     def serves(self, coupling, q, f):
         on_sets = isinstance(coupling, LinearQuadratic) and isinstance(coupling.space, Hypercube) and _independent(q)
         return on_sets and isinstance(f, KL)
 
     def __call__(self, coupling, theta, q):
+        return self._from(jnp.zeros(coupling.space.shape, theta.dtype), coupling, theta, q)
+
+    def proposal(self, coupling, theta, q, *, key):
+        first = jnp.zeros((1, *coupling.space.shape), theta.dtype)
+        starts = jnp.concatenate([first, q.sample(self.starts - 1, key=key).astype(theta.dtype)])
+        near = jax.vmap(lambda m: self._from(m, coupling, theta, q))(starts)
+        # Half of the draws in proportion to the bounds, half spread evenly; and half of all from fields cut by two,
+        # because independent labels are narrower than the modes of p.
+        log_share = jnp.logaddexp(jax.nn.log_softmax(near.tau), -math.log(self.starts)) - math.log(4)
+        r = jax.tree.map(lambda field: jnp.concatenate([field, field / 2]), near.r)
+        return Components(r, jnp.concatenate([log_share, log_share]))
+
+    def _from(self, m, coupling, theta, q):
+        """The neighbor that the updates reach from labels of mean m."""
         u, s = coupling.parameters(theta)
         matrix, whole = coupling.interaction.matrix(s), coupling.interaction.operator(s)
         # For 0/1 labels the diagonal is part of the linear term.
@@ -118,7 +141,7 @@ class MeanField(AbstractSurrogate):
         def sweep(_, field):
             return self.damping * field + (1 - self.damping) * (linear + pairs(jax.nn.sigmoid(field)))
 
-        field = jax.lax.stop_gradient(jax.lax.fori_loop(0, self.sweeps, sweep, linear))
+        field = jax.lax.stop_gradient(jax.lax.fori_loop(0, self.sweeps, sweep, linear + pairs(m)))
         m = jax.nn.sigmoid(field)
         entropy = jnp.sum(jax.scipy.special.entr(m) + jax.scipy.special.entr(jax.nn.sigmoid(-field)))
         # A label that is held has a probability of 0 for what is excluded, and 0 inf counts for nothing.

@@ -5,16 +5,27 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from partita import inference
 from partita._types import Batch
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
-from partita.measures import ConditionalBernoulli, Mallows, Mixture, PlackettLuce, ProductBernoulli, Sequential, Uniform
+from partita.measures import (
+    Components,
+    ConditionalBernoulli,
+    Mallows,
+    Mixture,
+    PlackettLuce,
+    ProductBernoulli,
+    Sequential,
+    Uniform,
+)
 from partita.model import EBM
 from partita.networks import MLP, Paired
-from partita.partition import Network
+from partita.partition import Network, Table
 from partita.polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
 from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
 from partita.surrogates import Amortized, find
@@ -73,6 +84,7 @@ PROPOSALS = {
     "mallows": Mallows(jnp.array([2, 0, 3, 1]), 0.6),
     "sequential": Sequential(jax.random.normal(_key, (4, 4))),
     "conditional": ConditionalBernoulli(jax.random.normal(_key, (5,)), 2),
+    "components": Components(ProductBernoulli(jax.random.normal(_key, (3, 4))), jnp.log(jnp.array([0.5, 0.3, 0.2]))),
     "mixture": Mixture(ProductBernoulli(2 * jax.random.normal(_key, (4,))), Uniform(Hypercube(4)), 0.2),
     "mixture-rankings": Mixture(Sequential(jax.random.normal(_key, (4, 4))), Uniform(Permutations(4)), 0.3),
 }
@@ -105,3 +117,26 @@ def model(coupling, *, f=None, q=None, scale=1.0, key=_key):
 def some(values, quick):
     """Parameters of a test: those in `quick` by default, the others with `make test-slow`."""
     return [pytest.param(value, id=str(value), marks=() if value in quick else pytest.mark.slow) for value in values]
+
+
+# Sets and rankings, with and without a surrogate, and two divergences that are not KL.
+NORMALIZED = {
+    **{name: (name, KL()) for name in ("unary", "classes", "birkhoff", "ising")},
+    "ising-chi-square": ("ising", ChiSquare()),
+    "unary-jensen-shannon": ("unary", JensenShannon()),
+}
+MANY = np.random.default_rng(2).normal(size=(12, FEATURES)).astype(np.float32)
+
+
+@functools.cache
+def exactly(case):
+    """A model with a table of the exact tau, relative to the least uniform q; logits of about 1."""
+    name, f = NORMALIZED[case]
+    ebm = model(COUPLINGS[name], f=f, q=references(COUPLINGS[name].space)[-1], scale=0.7)
+    return off(ebm, inference.log_partition(ebm, MANY), 0)
+
+
+def off(ebm, tau, shift):
+    """The model with a table of tau + shift."""
+    table = eqx.tree_at(lambda table: table.values, Table(len(tau), ebm.f), jnp.asarray(tau) + shift)
+    return eqx.tree_at(lambda model: model.tau, ebm, table)

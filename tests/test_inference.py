@@ -2,22 +2,21 @@
 
 import functools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
-from cases import COUPLINGS, FEATURES, model, references
+from cases import COUPLINGS, FEATURES, MANY, exactly, model, references
 
 from partita import exact, inference, samplers
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
-from partita.divergences import KL, ChiSquare, JensenShannon
+from partita.divergences import ChiSquare
 from partita.kernels import Gibbs
 from partita.measures import ProductBernoulli
 from partita.model import EBM
-from partita.partition import Network, Shifted, Table, UnseenRowError
+from partita.partition import Network, Table, UnseenRowError
 from partita.polytopes import Birkhoff, Cube
 from partita.samplers import AnnealedImportanceSampling
 from partita.spaces import TooLargeError
@@ -229,110 +228,6 @@ def test_tau_of_the_logits_answers_on_unseen_rows(x):
     ebm = EBM(base.g, Network(lambda theta: theta.sum(), of_logits=True))
     theta = jax.vmap(ebm.g.h)(jnp.asarray(x))
     np.testing.assert_allclose(inference.log_partition(ebm, x, method="learned"), theta.sum(axis=1), rtol=1e-5)
-
-
-# Sets and rankings, with and without a surrogate, and two divergences that are not KL.
-NORMALIZED = {
-    **{name: (name, KL()) for name in ("unary", "classes", "birkhoff", "ising")},
-    "ising-chi-square": ("ising", ChiSquare()),
-    "unary-jensen-shannon": ("unary", JensenShannon()),
-}
-MANY = np.random.default_rng(2).normal(size=(12, FEATURES)).astype(np.float32)
-
-
-@functools.cache
-def exactly(case):
-    """A model with a table of the exact tau, relative to the least uniform q; logits of about 1."""
-    name, f = NORMALIZED[case]
-    ebm = model(COUPLINGS[name], f=f, q=references(COUPLINGS[name].space)[-1], scale=0.7)
-    return off(ebm, inference.log_partition(ebm, MANY), 0)
-
-
-def off(ebm, tau, shift):
-    """The model with a table of tau + shift."""
-    table = eqx.tree_at(lambda table: table.values, Table(len(tau), ebm.f), jnp.asarray(tau) + shift)
-    return eqx.tree_at(lambda model: model.tau, ebm, table)
-
-
-def check(ebm, key, num=1000):
-    return inference.normalization(ebm, MANY, key=key, num=num, index=np.arange(len(MANY)))
-
-
-@pytest.mark.parametrize("case", NORMALIZED)
-def test_verdict_tells_the_exact_tau_from_one_that_is_off(case, key):
-    """Off by 0.5, twice the tolerance: |log mass| is 0.5 for KL, and more for Jensen-Shannon, of density u and slope
-    u (1 + u). That of chi-square has the slope q(support), which is below 1: off by 1."""
-    ebm = exactly(case)
-    right = check(ebm, key)
-    assert right.verdict == "normalized"
-    # 99% of intervals: two or more of 12 outside have a chance of 0.6%, three or more 2e-4.
-    assert np.sum((right.low > 1) | (right.high < 1)) < 3
-    assert (right.effective >= 1).all()
-    assert (right.effective <= 1000 * (1 + 1e-5)).all()
-    distance = 1.0 if isinstance(ebm.f, ChiSquare) else 0.5
-    for shift in (distance, -distance):
-        wrong = check(off(ebm, ebm.tau.values, shift), key)
-        assert wrong.verdict == "not normalized"
-        assert (np.sign(np.log(wrong.mass)) == -np.sign(shift)).all()
-        least, largest = wrong.error
-        assert 0.25 < least <= largest
-
-
-def test_mass_of_kl_is_exp_of_the_gap(key):
-    """The same draws with tau moved by a constant: everything scales by exp(-constant), up to float32."""
-    ebm = exactly("ising")
-    right, wrong = check(ebm, key), check(off(ebm, ebm.tau.values, 0.5), key)
-    np.testing.assert_allclose(wrong.mass, np.exp(-0.5) * right.mass, rtol=1e-4)
-    np.testing.assert_allclose(wrong.high, np.exp(-0.5) * right.high, rtol=1e-4)
-    np.testing.assert_allclose(wrong.effective, right.effective, rtol=1e-4)
-
-
-def test_too_few_draws_are_undecided(key):
-    """Ten draws are never 20 effective ones: intervals are open, whether tau is right or not."""
-    ebm = exactly("unary")
-    for shift in (0.0, 0.5):
-        found = check(off(ebm, ebm.tau.values, shift), key, num=10)
-        assert found.verdict == "undecided"
-        assert (found.low == 0).all()
-        assert np.isinf(found.high).all()
-
-
-@pytest.mark.parametrize("confidence", [0.5, 0.9])
-def test_intervals_cover_the_mass_as_often_as_they_say(confidence, key):
-    """2,400 rows, each with draws of its own, of a mass of exp(0.3): within 3 deviations of the share (p = 3e-3)."""
-    ebm, n = exactly("ising"), 2400
-    index = np.arange(n) % len(MANY)
-    wrong = off(ebm, ebm.tau.values, -0.3)
-    found = inference.normalization(wrong, MANY[index], key=key, num=300, confidence=confidence, index=index)
-    share = np.mean((found.low <= np.exp(0.3)) & (np.exp(0.3) <= found.high))
-    assert abs(share - confidence) < 3 * np.sqrt(confidence * (1 - confidence) / n)
-
-
-@pytest.mark.parametrize("case", ["ising", "ising-chi-square"])
-def test_recalibrating_brings_a_shifted_tau_back(case, key):
-    """Within 5 standard errors of a mean over the rows (p = 6e-7, were they normal)."""
-    ebm, index = exactly(case), np.arange(len(MANY))
-    wrong = off(ebm, ebm.tau.values, 0.5)
-    before = jax.tree.map(lambda a: a.copy() if eqx.is_array(a) else a, wrong)
-    mended = inference.recalibrate(wrong, MANY, key=key, index=index)
-    assert eqx.tree_equal(wrong, before)
-    assert isinstance(mended.tau, Shifted)
-    _, error = inference.log_partition(ebm, MANY, method="importance", key=key, return_error=True)
-    assert abs(float(mended.tau.shift) + 0.5) < 5 * float(error.max()) / len(MANY) ** 0.5
-    other_key = jax.random.fold_in(key, 1)
-    assert check(wrong, other_key).verdict == "not normalized"
-    assert check(mended, other_key).verdict == "normalized"
-
-
-def test_a_shifted_table_knows_training_rows_only():
-    """As the table itself: no number for another index, or for none."""
-    ebm = exactly("unary")
-    shifted = eqx.tree_at(lambda model: model.tau, ebm, Shifted(ebm.tau, jnp.asarray(0.5)))
-    with pytest.raises(ValueError, match="index must be between 0 and 11"):
-        inference.log_partition(shifted, MANY, method="learned", index=np.arange(12) + 1)
-    for ask in (inference.normalization, inference.recalibrate):
-        with pytest.raises(UnseenRowError, match="knows training rows only"):
-            ask(shifted, MANY, key=jax.random.key(0))
 
 
 METHODS = {

@@ -78,6 +78,21 @@ def test_scores_around_an_output_are_those_of_its_moves(name):
     np.testing.assert_allclose(*ask(coupling.space.sample(6, key=KEY)), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["ising", "ising-low-rank", "ising-shared"])
+def test_the_change_of_a_move_is_that_of_the_scores(name):
+    coupling = COUPLINGS[name]
+    theta = jax.random.normal(KEY, coupling.theta_shape)
+
+    @jit
+    @jax.vmap
+    def ask(y):
+        changes = jax.vmap(lambda i: coupling.change(theta, y, i))(jnp.arange(coupling.space.num_moves))
+        return coupling(theta, y) + changes, coupling.around(theta, y)
+
+    # Sums of at most 20 float32 terms of order 1.
+    np.testing.assert_allclose(*ask(coupling.space.sample(6, key=KEY)), atol=1e-5)
+
+
 def test_more_starts_find_no_less(x):
     ebm = SEARCHED["ising"]()
     one, many = (values(ebm, x, inference.mode(ebm, x, method=LocalSearch(n), key=KEY))[0] for n in (1, 8))

@@ -99,12 +99,13 @@ def top_k(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.nd
 
     Of an exact joint: how often an output is drawn does not tell how probable it is. `inference.top_k` needs no joint.
     """
-    if not as_joint(p, "top_k").exact:
+    found = most_weight(as_joint(p, "top_k"), num)
+    if not p.exact:
         raise ValueError(
             "top_k needs a joint of all outputs; counts of draws say little about single ones. Ask the model: "
             "inference.top_k(model, x, num)."
         )
-    return most_weight(p, num)
+    return found
 
 
 def most_weight(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.ndarray, "n num"]]:

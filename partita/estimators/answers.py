@@ -141,15 +141,17 @@ class AbstractAnswers(AbstractEstimator):
 
     @fitted
     def normalization(self, X: Any, num: int = 1000) -> Normalization:
-        """Whether the probabilities that `log_prob` gives sum to one, by `num` draws for each row."""
+        """Whether the probabilities that `log_prob` gives sum to one: exactly, or by `num` draws for each row."""
         x, model, reference = self._model(X)
-        index = None
+        method, index = "sampled", None
         if is_exact(model, x.shape[0]):
             # The exact log-partitions as a tau, which knows these rows.
+            method = "exact"
             tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
             table = eqx.tree_at(lambda table: table.values, Table(x.shape[0], model.f), tau)
             model = EBM(model.g, table, q=model.q, f=model.f, surrogate=model.surrogate)
-        return inference.normalization(model, x, key=self._key(), num=num, index=index, reference=reference)
+        options = {"method": method, "key": self._key(), "num": num, "index": index}
+        return inference.normalization(model, x, reference=reference, **options)
 
     @fitted
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

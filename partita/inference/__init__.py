@@ -8,7 +8,8 @@ chunks of fixed shapes, so that another number of rows does not recompile.
 from .answers import Chains, before, log_prob, marginals, mean, sample, sample_chains
 from .best import TopK, mode, relaxed_mode, top_k
 from .given import evidence, given
-from .partitions import Normalization, log_partition, normalization, recalibrate
+from .masses import Normalization, normalization, recalibrate
+from .partitions import log_partition
 
 __all__ = [
     "Chains",

@@ -1,22 +1,19 @@
-"""Log-partitions with their errors, and how far the learned one can be trusted."""
+"""Log-partitions with their errors: exact, learned or estimated."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from .. import exact, samplers
 from .._types import Key, PyTree
 from ..divergences import KL
 from ..measures import Uniform
 from ..model import EBM
-from ..partition import Shifted
 from .rows import check_index, over_rows, sum_over_rows
 
-MIN_EFFECTIVE = 20
 ESTIMATORS: dict[str, samplers.AbstractEstimator] = {
     "importance": samplers.ImportanceSampling(),
     "annealed": samplers.AnnealedImportanceSampling(),
@@ -51,72 +48,6 @@ def log_partition(
     tau, error = partition(method, return_error, key, model, x, index, reference)
     tau = tau + model.space.log_size if counting else tau
     return (tau, error) if return_error else tau
-
-
-class Normalization(NamedTuple):
-    """Whether p(.|x) sums to one, for each of n rows.
-
-    `mass` estimates the total mass, which lies between `low` and `high` with the given confidence; `effective` is the
-    effective number of draws (an interval from fewer than 20 is open). The `verdict` is about the mean over the rows
-    of |log mass|, which for KL is |LSE - tau|: "normalized" where it is below `tolerance`, "not normalized" where it is
-    above, "undecided" where the intervals do not tell.
-    """
-
-    mass: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    effective: np.ndarray
-    confidence: float
-    tolerance: float
-
-    @property
-    def error(self) -> tuple[float, float]:
-        """Least and largest mean |log mass| that the intervals allow."""
-        with np.errstate(divide="ignore"):
-            low, high = np.log(self.low), np.log(self.high)
-        inside = (low <= 0) & (high >= 0)
-        nearest = np.where(inside, 0.0, np.minimum(np.abs(low), np.abs(high)))
-        return float(nearest.mean()), float(np.maximum(np.abs(low), np.abs(high)).mean())
-
-    @property
-    def verdict(self) -> str:
-        least, largest = self.error
-        if largest <= self.tolerance:
-            return "normalized"
-        return "not normalized" if least > self.tolerance else "undecided"
-
-
-def normalization(
-    model: EBM,
-    x: Any,
-    *,
-    key: Key,
-    num: int = 1000,
-    confidence: float = 0.99,
-    tolerance: float = 0.25,
-    index: Any = None,
-    reference: PyTree = None,
-) -> Normalization:
-    """Estimate the total mass sum_y q (f+*)'(g - tau) of each x by `num` draws; it is 1 where tau is right."""
-    if not 0 < confidence < 1 or not tolerance > 0:
-        raise ValueError(f"confidence must be between 0 and 1 and tolerance positive; got {confidence}, {tolerance}.")
-    index = check_index(model, index, np.shape(x)[:1], learned=True)
-    keys = jax.random.split(key, np.shape(x)[0])
-    found = over_rows(_Masses(samplers.ImportanceSampling(num)), model, x, keys, index, reference=reference)
-    mass, error, share = (np.asarray(values) for values in found)
-    half = scipy.stats.norm.ppf((1 + confidence) / 2) * error
-    enough = num * share >= MIN_EFFECTIVE
-    low, high = np.where(enough, np.maximum(mass - half, 0), 0), np.where(enough, mass + half, np.inf)
-    return Normalization(mass, low, high, num * share, confidence, tolerance)
-
-
-def recalibrate(model: EBM, x: Any, *, key: Key, num: int = 1000, index: Any = None, reference: PyTree = None) -> EBM:
-    """The model with the constant added to tau that minimizes the objective on these x: their mean mass becomes 1."""
-    index = check_index(model, index, np.shape(x)[:1], learned=True)
-    keys = jax.random.split(key, np.shape(x)[0])
-    draws = over_rows(_Draws(samplers.ImportanceSampling(num)), model, x, keys, index, reference=reference)
-    shift = samplers.root(model, samplers.Weighted(*(a.ravel() for a in draws)))
-    return eqx.tree_at(lambda model: model.tau, model, Shifted(model.tau, shift))
 
 
 def partition(method: Method, with_error: bool, key: Key | None, model: EBM, x: Any, index: Any, reference: PyTree):
@@ -154,28 +85,6 @@ class _Estimate(eqx.Module):
 
     def __call__(self, model, x, reference, key):
         return self.estimator(model, model.row(x, reference=reference), key=key)
-
-
-class _Draws(eqx.Module):
-    """g - tau and log q/r of draws."""
-
-    sampling: samplers.ImportanceSampling
-
-    def __call__(self, model, x, reference, key, index):
-        row = model.row(x, index, reference)
-        weighted = self.sampling.draw(model, row, key=key)
-        return weighted.g - model.tau(row), weighted.log_weight
-
-
-class _Masses(eqx.Module):
-    """The mean mass, its standard error, and the effective share of the draws."""
-
-    sampling: samplers.ImportanceSampling
-
-    def __call__(self, model, x, reference, key, index):
-        weighted = samplers.Weighted(*_Draws(self.sampling)(model, x, reference, key, index))
-        terms = samplers.masses(model, weighted, jnp.zeros(()))
-        return terms.mean(), samplers.standard_error(terms), samplers.effective(terms)
 
 
 def _check_method(model: EBM, method: Method, key: Any, return_error: bool) -> samplers.AbstractEstimator | None:

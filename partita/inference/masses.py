@@ -1,0 +1,262 @@
+"""Total masses, 1 where tau is right: how far the learned normalizer can be trusted, and the constant that mends it."""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+
+from .. import exact
+from .._types import Array, Float, Key, PyTree, Row, Scalar
+from ..divergences import KL
+from ..kernels import Gibbs, target
+from ..measures import AbstractMeasure, defended
+from ..model import EBM
+from ..partition import Shifted
+from ..samplers import AnnealedImportanceSampling, Weighted, root
+from ..spaces import TooLargeError
+from .rows import check_index, over_rows, sum_over_rows
+
+MIN_EFFECTIVE = 10
+METHODS = ("auto", "exact", "sampled")
+# Chains from q to p: independent, and hot, so that they reach the modes that the draws miss.
+ANNEALING = AnnealedImportanceSampling(chains=64, temperatures=64, moves=1, hot=True, kernel=Gibbs())
+# Draws with a weight above so many times the mass are left to the chains.
+HEAVIEST = 10.0
+# Share of the draws from q.
+DEFENSE = 0.1
+# Float32 sums of scores are off by less than so many roundings of the sum of their absolute terms.
+ROUNDINGS = 2
+
+
+class Normalization(NamedTuple):
+    """Whether p(.|x) sums to one, for each of n rows.
+
+    Attributes
+    ----------
+    mass : array of shape (n,)
+        The total mass sum_y q (f+*)'(g - tau), summed exactly or estimated.
+    low, high : arrays of shape (n,)
+        It lies between them with the given confidence. Of an exact mass they are its rounding error apart. They are 0
+        and infinite (or a certain lower bound and infinite) where the draws tell nothing: such an interval is open.
+    effective : array of shape (n,)
+        Effective number of draws, infinite for an exact mass. An interval from fewer than 10 is open.
+    confidence, tolerance : float
+        As they were asked for.
+    """
+
+    mass: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    effective: np.ndarray
+    confidence: float
+    tolerance: float
+
+    @property
+    def left_out(self) -> int:
+        """How many rows with an open interval `error` and `verdict` leave out.
+
+        All of them where they are at most a tenth of the rows, or one of at least 3; otherwise none.
+        """
+        num, n = int(np.isinf(self.high).sum()), len(self.high)
+        return num if 10 * num <= n or (num == 1 and n >= 3) else 0
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Least and largest mean |log mass| that the intervals allow."""
+        rows = np.isfinite(self.high) if self.left_out else np.full(len(self.high), True)
+        with np.errstate(divide="ignore"):
+            low, high = np.log(self.low[rows]), np.log(self.high[rows])
+        inside = (low <= 0) & (high >= 0)
+        nearest = np.where(inside, 0.0, np.minimum(np.abs(low), np.abs(high)))
+        return float(nearest.mean()), float(np.maximum(np.abs(low), np.abs(high)).mean())
+
+    @property
+    def verdict(self) -> str:
+        """About the mean over the rows of |log mass|, which for KL is |LSE - tau|: "normalized" where it is below the
+        tolerance, "not normalized" where it is above, "undecided" where the intervals do not tell."""
+        least, largest = self.error
+        if largest <= self.tolerance:
+            return "normalized"
+        return "not normalized" if least > self.tolerance else "undecided"
+
+
+def normalization(
+    model: EBM,
+    x: Any,
+    *,
+    method: str = "auto",
+    key: Key | None = None,
+    num: int = 1000,
+    confidence: float = 0.99,
+    tolerance: float = 0.25,
+    index: Any = None,
+    reference: PyTree = None,
+) -> Normalization:
+    """The total mass sum_y q (f+*)'(g - tau) of each x, which is 1 where tau is right, and a verdict on all of them.
+
+    Parameters
+    ----------
+    method : {"auto", "exact", "sampled"}
+        "exact" sums over Y, by any method of `exact`. "sampled" estimates by `num` draws from a mixture that covers
+        the modes known to the surrogate, and by annealed chains that start at q and look for others; it needs a `key`.
+        "auto" is "exact" wherever that can be done.
+    confidence : float
+        Probability with which the interval of a row contains its mass.
+    tolerance : float
+        The mean |log mass|, in nats, up to which p counts as normalized.
+    index, reference
+        Positions in the training set, for a `partition.Table`; measures q(.|x) of the rows.
+
+    Raises
+    ------
+    TooLargeError
+        If method="exact" and nothing exact reaches so far.
+    """
+    if not 0 < confidence < 1 or not tolerance > 0:
+        raise ValueError(f"confidence must be between 0 and 1 and tolerance positive; got {confidence}, {tolerance}.")
+    _check_num(num)
+    index = check_index(model, index, np.shape(x)[:1], learned=True)
+    if _sums(model, method, reference):
+        intervals = sum_over_rows(_exact_interval, model, x, index, reference=reference)
+    elif key is None:
+        raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
+    else:
+        sampled = _Sampled(num, jnp.asarray(scipy.stats.norm.ppf((1 + confidence) / 2)))
+        keys = jax.random.split(key, np.shape(x)[0])
+        intervals = over_rows(sampled, model, x, keys, index, reference=reference)
+    with np.errstate(over="ignore"):
+        mass, low, high = (np.exp(np.asarray(values, np.float64)) for values in intervals[:3])
+    return Normalization(mass, low, high, np.asarray(intervals[3]), confidence, tolerance)
+
+
+def recalibrate(model: EBM, x: Any, *, key: Key, num: int = 1000, index: Any = None, reference: PyTree = None) -> EBM:
+    """The model with the constant added to tau that minimizes the objective on these x: their mean mass becomes 1."""
+    _check_num(num)
+    index = check_index(model, index, np.shape(x)[:1], learned=True)
+    keys = jax.random.split(key, np.shape(x)[0])
+    draws = over_rows(_Draws(num), model, x, keys, index, reference=reference)
+    shift = root(model, Weighted(*(a.ravel() for a in draws)))
+    return eqx.tree_at(lambda model: model.tau, model, Shifted(model.tau, shift))
+
+
+class _Interval(NamedTuple):
+    """Logarithms of the mass and of its bounds, and the effective number of draws."""
+
+    mass: Scalar
+    low: Scalar
+    high: Scalar
+    effective: Scalar
+
+
+def _exact_interval(model, x, reference, index):
+    row = model.row(x, index, reference)
+    tau = model.tau(row)
+    mass, slope = jax.value_and_grad(lambda tau: exact.mass(model, row, tau))(tau)
+    # Under KL the mass is its own slope; elsewhere g - tau matters as much as the slope says.
+    relative = jnp.maximum(-slope / mass, 1) * _rounding(model, row, tau)
+    return _Interval(jnp.log(mass), jnp.log(mass) - relative, jnp.log(mass) + relative, jnp.asarray(jnp.inf))
+
+
+def _rounding(model: EBM, row: Row, tau: Scalar) -> Scalar:
+    """What g - tau may be off by: scores are sums of terms that are at most the parameters in size."""
+    parameters = eqx.filter((model.g.coupling, row.theta), eqx.is_inexact_array)
+    size = sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(parameters))
+    # Probabilities are computed in float32, also where masses are summed in double precision.
+    return ROUNDINGS * jnp.finfo(jnp.float32).eps * (jnp.abs(tau) + model.space.log_size + size)
+
+
+class _Draws(eqx.Module):
+    """g - tau and log q/r of `num` draws from r, a mixture of all the modes that the surrogate knows and of q."""
+
+    num: int = eqx.field(static=True)
+
+    def __call__(self, model, x, reference, key, index):
+        row = model.row(x, index, reference)
+        r_key, draw_key = jax.random.split(key)
+        r = _proposal(model, row, r_key)
+        y = r.sample(self.num, key=draw_key)
+        g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y)
+        return g - model.tau(row), jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
+
+
+def _proposal(model: EBM, row: Row, key: Key) -> AbstractMeasure:
+    if model.surrogate is None:
+        return row.q
+    return defended(model.surrogate.proposal(model.g.coupling, row.theta, row.q, key=key), row.q, DEFENSE)
+
+
+class _Sampled(eqx.Module):
+    """The interval of one row by draws and chains; z is the normal quantile of the confidence."""
+
+    num: int = eqx.field(static=True)
+    z: Scalar
+
+    def __call__(self, model, x, reference, key, index):
+        row = model.row(x, index, reference)
+        tau = model.tau(row)
+        r_key, draw_key, anneal_key = jax.random.split(key, 3)
+        r, p = _proposal(model, row, r_key), target(model, row, tau)
+        log_weight = jax.vmap(lambda y: p.log_prob(y) - r.log_prob(y))
+        draws = log_weight(r.sample(self.num, key=draw_key))
+        chains = ANNEALING.draw(model, row, key=anneal_key, tau=tau)
+        mass, low, high, worth = _interval(draws, chains.log_weight, log_weight(chains.y), self.z)
+        rounding = _rounding(model, row, tau)
+        # A bound of the log-partition is certain. It also holds where the draws tell nothing.
+        bound = row.near.tau - tau if row.near is not None and isinstance(model.f, KL) else -jnp.inf
+        low, high = jnp.maximum(low, bound) - rounding, high + rounding
+        return _Interval(jnp.clip(mass, low, high), low, high, worth)
+
+
+def _interval(
+    draws: Float[Array, " draws"], chains: Float[Array, " chains"], at_chains: Float[Array, " chains"], z: Scalar
+) -> _Interval:
+    """log mass from the log-weights p/r of draws from r, of annealed chains, and p/r where the chains end.
+
+    Outputs that r covers, p/r <= 10 mass, are summed by draws from r: weights are bounded, and so is the error. All
+    others are summed by the chains. Neither side may trust what happens not to be drawn: the lower one adds, as
+    Wilson's interval does, what a draw of the largest weight can change, the upper one also what a chain can.
+    """
+    top = jnp.maximum(_log_mean(draws), _log_mean(chains))
+    top = jnp.where(jnp.isfinite(top), top, 0)
+    limit = top + math.log(HEAVIEST)
+    covered = jnp.where(draws <= limit, jnp.exp(draws - top), 0)
+    weight = jnp.exp(chains - top)
+    others = jnp.where(at_chains > limit, weight, 0)
+    mass = covered.mean() + others.mean()
+    error = z * jnp.sqrt(covered.var(ddof=1) / covered.size + others.var(ddof=1) / others.size)
+    of_draw = z**2 / 2 * HEAVIEST / covered.size
+    of_chain = z**2 / 2 * jnp.maximum(jnp.sum(weight**2) / jnp.sum(weight), others.max()) / weight.size
+    low = jnp.maximum(mass - jnp.hypot(error, of_draw), 0)
+    high = mass + of_draw + of_chain + jnp.hypot(error, of_draw + of_chain)
+    squares = jnp.sum(covered**2) / covered.size**2 + jnp.sum(others**2) / others.size**2
+    worth = jnp.nan_to_num(mass**2 / squares)
+    known = (worth >= MIN_EFFECTIVE) & jnp.isfinite(high)
+    low, high = jnp.where(known, low, 0), jnp.where(known, high, jnp.inf)
+    return _Interval(jnp.log(mass) + top, jnp.log(low) + top, jnp.log(high) + top, worth)
+
+
+def _log_mean(log_weight: Float[Array, " n"]) -> Scalar:
+    return jax.nn.logsumexp(log_weight) - math.log(log_weight.size)
+
+
+def _check_num(num: int) -> None:
+    if num < 2:
+        raise ValueError(f"Masses are estimated by num >= 2 draws; got {num}.")
+
+
+def _sums(model: EBM, method: str, reference: AbstractMeasure | None) -> bool:
+    """Whether the masses are to be summed exactly."""
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
+    try:
+        if method != "sampled":
+            exact.method(model, reference)
+    except TooLargeError:
+        if method == "exact":
+            raise
+        return False
+    return method != "sampled"
