@@ -100,7 +100,7 @@ def made(make: Callable[[Key], EBM], keys: Any) -> EBM:
 
 def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) -> Members:
     """Stacked models before the first step, with a new state or that of an earlier run; one key, or one for each."""
-    solver.objective.check(member(models, 0))
+    solver.check(member(models, 0))
     nothing = np.zeros((0, size(models)))
     keys = key if key.ndim else jax.random.split(jax.random.fold_in(key, 0), size(models))
     begun = _begin(_for_each(solver, models), models, keys) if state is None else state
@@ -192,7 +192,8 @@ def _advance(
     index = np.asarray(chunk.data.index)
     # As large without weights as with them: one program for both.
     share = np.ones((len(active), len(index))) if weights is None else np.asarray(weights)[:, index]
-    on, step = np.arange(every) < chunk.steps, np.int32(len(now.losses))
+    # Of the members that are active; a state may come from an earlier run, `partial_fit`'s.
+    on, step = np.arange(every) < chunk.steps, np.asarray(now.state.step).max()
     state, losses = run(now.state, jnp.asarray(share, float), active, (chunk.data, chunk.rows, on, step))
     # A member that has stopped has no loss.
     losses = np.concatenate([now.losses, np.where(active[:, None], losses, np.nan).T[: chunk.steps]])

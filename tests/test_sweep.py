@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import joblib
 import numpy as np
 import pytest
@@ -55,6 +57,20 @@ def test_points_may_weigh_rows_their_own_way():
     losses = train(points, weights=weights).losses
     # Before the first step every loss is 0.
     assert (losses[1:, 0] != losses[1:, 1]).all()
+
+
+def test_a_grid_trains_what_it_is_told_to():
+    """g and tau in turn, each point as alone; with tau alone every g is where `make` put it, bit for bit."""
+    points, train_in_turn = sweep.Grid((1e-3, 3e-2), (0.1,), (0,)).points(), pt.solver.Alternating(g=2, tau=1)
+    together = train(points, train=train_in_turn)
+    for i, point in enumerate(points):
+        alone = train([point], train=train_in_turn)
+        # As above: the loss is a sum over rows, which rounds in another order.
+        np.testing.assert_allclose(alone.losses[:, 0], together.losses[:, i], rtol=1e-6, atol=1e-7)
+    frozen = train(points, train=pt.solver.ONLY_TAU)
+    begun = pt.members.stacked([make(jax.random.key(0))] * 2)
+    assert eqx.tree_equal(frozen.models.g, begun.g)
+    assert not eqx.tree_equal(together.models.g, begun.g)
 
 
 def test_no_points_are_refused():

@@ -28,6 +28,19 @@ class AbstractObjective(eqx.Module):
     def check(self, model: EBM) -> None:
         """Raise where this objective cannot serve the model; called before any work."""
 
+    @property
+    def trains_tau(self) -> bool:
+        """Whether the loss depends on the learned tau."""
+        return True
+
+
+class AbstractEnergyObjective(AbstractObjective):
+    """Learns g alone: the learned tau has no part in the loss."""
+
+    @property
+    def trains_tau(self):
+        return False
+
 
 def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:
     """Raise where f is another divergence than KL; `why` says what the objective does that needs it."""

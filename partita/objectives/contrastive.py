@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._types import Array, Float, Scalar
 from ..measures import AbstractMeasure
 from ..spaces import Hypercube
-from .base import AbstractObjective, check_kl, check_whole, mean
+from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, mean
 from .proposals import Neighboring, Proposal, check_proposal
 
 COMPARES = "compares densities q exp(g)"
@@ -52,7 +52,7 @@ class NCE(AbstractObjective):
         return mean(losses, batch), (state, {"told_apart": told.mean()})
 
 
-class AbstractLocal(AbstractObjective):
+class AbstractLocal(AbstractEnergyObjective):
     """Compares the observed y with every output one local move away: no normalizer is needed, and none is learned."""
 
     @abc.abstractmethod

@@ -10,10 +10,10 @@ from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
-from .base import AbstractObjective, check_whole, mean, score, told
+from .base import AbstractEnergyObjective, check_whole, mean, score, told
 
 
-class ExactMLE(AbstractObjective):
+class ExactMLE(AbstractEnergyObjective):
     """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained.
 
     Of a y with missing labels or ties it is the likelihood of what is observed (`observed.energy`).
@@ -39,7 +39,7 @@ class Chains(eqx.Module):
     visited: Bool[Array, " rows"]
 
 
-class MCMC(AbstractObjective):
+class MCMC(AbstractEnergyObjective):
     """mean_y' g(x, y') - g(x, y), y' from Markov chains that leave p as it is: for KL.
 
     Its gradient estimates that of the negative log-likelihood, E_p[grad g(x, y')] - grad g(x, y); its value is no

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from .._types import Array, Float, PyTree, Scalar
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
 from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
-from .base import AbstractObjective, check_kl, check_whole, mean
+from .base import AbstractEnergyObjective, check_kl, check_whole, mean
 
 
 class Generator(eqx.Module):
@@ -47,7 +47,7 @@ class Playing(NamedTuple):
     moments: PyTree
 
 
-class MinMax(AbstractObjective):
+class MinMax(AbstractEnergyObjective):
     """min over g, max over p of E_{y' ~ p} g(x, y') - KL(p, q) - g(x, y): the likelihood where p can become p_g.
 
     The generator takes one step of its own, by `optimizer` and `learning_rate`, for each step of g. Its gradient is the

@@ -1,17 +1,17 @@
 """Other supervision: which of two outputs is better, or how good one output is.
 
-Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; train it afterwards with
-another objective where probabilities are wanted.
+Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; where probabilities are
+wanted train it afterwards, `Solver(objectives.MinMin(), train=solver.ONLY_TAU)`.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .base import AbstractObjective, check_whole, mean
+from .base import AbstractEnergyObjective, check_whole, mean
 
 
-class Preferences(AbstractObjective):
+class Preferences(AbstractEnergyObjective):
     """-log sigmoid(scale (g(x, y+) - g(x, y-))): Bradley-Terry on g, from `batches.Preferences`.
 
     This is the DPO loss as well. With p = q exp(g - LSE_g) the log-ratio log p / q is g - LSE_g, and the difference of
@@ -38,7 +38,7 @@ class Preferences(AbstractObjective):
         return mean(jax.nn.softplus(-self.scale * margin), batch), (state, {"agree": jnp.mean(margin > 0)})
 
 
-class Scores(AbstractObjective):
+class Scores(AbstractEnergyObjective):
     """A loss of g(x, y) against a score t, from `batches.Scores`: "squared", (g - t)^2 / 2, for real t; "logistic",
     -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from 0 (bad) to 1 (good)."""
 
