@@ -122,7 +122,7 @@ class Solver(eqx.Module):
     """An objective and how to minimize it.
 
     `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...); it sees the weights
-    of g as one vector, and those of tau as another. `schedule`
+    of g as one vector, and those of tau as another. Without one it is the objective's `preferred_optimizer`. `schedule`
     maps the step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and of the
     coupling; never over biases or tau. `coupling_penalty` is that of the coupling's own weights, `penalty` unless
     given: pairs of labels that are few beside the rows need less.
@@ -150,7 +150,7 @@ class Solver(eqx.Module):
         tau_learning_rate: float | None = None,
         penalty: float = 0.0,
         coupling_penalty: float | None = None,
-        optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
+        optimizer: Callable[[Any], optax.GradientTransformation] | None = None,
         schedule: Callable[[Any], Any] | None = None,
         train: AbstractTraining = BOTH,
     ):
@@ -167,7 +167,7 @@ class Solver(eqx.Module):
         self.tau_learning_rate = jnp.asarray(learning_rate if tau_learning_rate is None else tau_learning_rate, float)
         self.penalty = jnp.asarray(penalty, float)
         self.coupling_penalty = jnp.asarray(coupling_penalty, float)
-        self.optimizer = optimizer
+        self.optimizer = objective.preferred_optimizer() if optimizer is None else optimizer
         self.schedule = schedule
         self.train = train
 

@@ -53,7 +53,7 @@ def train(
     steps: int,
     every: int = 100,
     weights: Any = None,
-    optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
+    optimizer: Callable[[Any], optax.GradientTransformation] | None = None,
     schedule: Callable[[Any], Any] | None = None,
     tau_factor: float = 1.0,
     train: AbstractTraining = BOTH,
@@ -63,7 +63,7 @@ def train(
 
     `make` gives a model for a key. A point's seed decides its weights and draws, not the order of the rows, which all
     points share; so a point is trained to the same end in any company. `weights` has a row for each point. tau
-    learns at `tau_factor` times the rate of g. `train` is that of `Solver`, the same for all points.
+    learns at `tau_factor` times the rate of g. `optimizer` and `train` are those of `Solver`, the same for all points.
     """
     if not points:
         raise ValueError("A grid needs at least one point.")

@@ -23,6 +23,7 @@ from partita.partition import Bound, Network, Table, UnseenRowError
 from partita.polytopes import Cube
 from partita.progress import ProgressBar
 from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit
+from partita.spaces import Hypercube
 
 ROWS = 64
 
@@ -615,3 +616,14 @@ def test_a_tau_without_parameters_is_refused_before_any_work(train, unary, data,
     bound = EBM(unary.g, Bound())
     with pytest.raises(ValueError, match=r"train tau would learn nothing.*tau is a Bound"):
         fit(Solver(NeverReached(), train=train), bound, data, steps=3, key=key)
+
+
+# --------------------------------------------------------------------------------------------------- the optimizer
+
+
+def test_the_objective_says_which_optimizer_it_wants():
+    body = MLP(FEATURES, (4,), width=4, key=jax.random.key(0))
+    game = objectives.MinMax(objectives.Generator(Hypercube(4), body))
+    assert Solver(MIN_MIN).optimizer is optax.adam
+    assert Solver(game).optimizer is game.optimizer is optax.optimistic_adam_v2
+    assert Solver(game, optimizer=optax.sgd).optimizer is optax.sgd

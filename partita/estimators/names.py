@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import optax
 
 from .. import exact
 from .._types import Key, PyTree
@@ -180,7 +179,7 @@ def objective(value: Any, proposal: Any, model: EBM, num: int, features: int, *,
     if value == "min-max":
         # Sets and rankings alike: one number per label.
         body = MLP(features, model.space.shape, key=key)
-        return MinMax(Generator(model.space, body), optimizer=optax.optimistic_adam_v2)
+        return MinMax(Generator(model.space, body))
     if isinstance(model.space, Simplex) and isinstance(proposal, Neighboring):
         proposal = None
     makers = {

@@ -1,10 +1,13 @@
 """What all objectives share."""
 
 import abc
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 
 from .. import observed
 from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
@@ -32,6 +35,10 @@ class AbstractObjective(eqx.Module):
     def trains_tau(self) -> bool:
         """Whether the loss depends on the learned tau."""
         return True
+
+    def preferred_optimizer(self) -> Callable[[Any], optax.GradientTransformation]:
+        """The optimizer of a `Solver` that is given none."""
+        return optax.adam
 
 
 class AbstractEnergyObjective(AbstractObjective):

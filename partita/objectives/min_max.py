@@ -52,9 +52,9 @@ class MinMax(AbstractEnergyObjective):
 
     The generator takes one step of its own, by `optimizer` and `learning_rate`, for each step of g. Its gradient is the
     score function's, less the mean reward of the row's other draws. KL is exact for independent labels and by the same
-    draws otherwise. The paper gives both players optimistic Adam: `Solver(..., optimizer=optax.optimistic_adam_v2)`.
-    A generator at ten times the rate of g follows it; at the same rate both may go round in circles. The trained
-    generator is in the state, `Playing`; tau is not trained.
+    draws otherwise. As in the paper both players have optimistic Adam: `optimizer` is that of g too, unless the
+    `Solver` is given another. A generator at ten times the rate of g follows it; at the same rate both may go round in
+    circles. The trained generator is in the state, `Playing`; tau is not trained.
     """
 
     generator: Generator
@@ -76,6 +76,9 @@ class MinMax(AbstractEnergyObjective):
         if self.generator.outputs != model.space:
             raise ValueError(f"The generator is for {self.generator.outputs}, but the model is on {model.space}.")
         check_kl(self, model, "is maximum likelihood")
+
+    def preferred_optimizer(self):
+        return self.optimizer
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
