@@ -18,6 +18,7 @@ from jax.flatten_util import ravel_pytree
 from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
 from .couplings import LinearQuadratic
+from .divergences import KL
 from .energy import Energy
 from .model import EBM
 from .objectives import AbstractObjective
@@ -37,7 +38,12 @@ __all__ = [
     "State",
     "cosine",
     "fit",
+    "ran_away",
 ]
+
+
+# Nats of log p that rounding of g may cost.
+MAX_ROUNDING = 0.1
 
 
 @functools.cache
@@ -378,9 +384,9 @@ def fit(
 
     `data` is a source of rows, or (x, y) for the full batch. Between chunks of `every` steps: `measure` (lower is
     better) is taken, and the run stops when it has not improved `patience` times in a row; the callbacks are called,
-    and the run stops when one returns True. With a measure the best model seen is returned, otherwise the last one.
-    `resume` goes on from an earlier solution of the same solver on the same data, to the same end as if it had never
-    stopped (a stream must then begin where the first one ended).
+    and the run stops when one returns True. With a measure the best model seen is returned, otherwise the last one. A
+    run that `ran_away` ends as `RESULTS.diverged`. `resume` goes on from an earlier solution of the same solver on the
+    same data, to the same end as if it had never stopped (a stream must then begin where the first one ended).
     """
     _check_run(steps, every, measure, patience)
     source = data if isinstance(data, AbstractSource) else Rows(*data)
@@ -404,7 +410,7 @@ def fit(
                 result = RESULTS.stopped_by_callback
     except KeyboardInterrupt:
         result = RESULTS.interrupted
-    return run.solution(result)
+    return run.solution(result, solver.objective)
 
 
 class _Run:
@@ -443,12 +449,33 @@ class _Run:
         stop = self.patience is not None and since_best >= self.patience
         return RESULTS.stopped_early if stop else RESULTS.completed
 
-    def solution(self, result: RESULTS) -> Solution:
+    def solution(self, result: RESULTS, objective: AbstractObjective) -> Solution:
         records = self.records or [{"loss": np.zeros(0)}]
         steps = {name: np.concatenate([record[name] for record in records]) for name in records[0]}
+        ended = result in (RESULTS.completed, RESULTS.stopped_early, RESULTS.exhausted)
+        if ended and ran_away(objective, self.state.model, steps["loss"], steps.get("scale", np.zeros(0))):
+            result = RESULTS.diverged
         # Without a measure, or before it was first finite, the last model.
         best = self.state.model if self.measure is None or self.best is None else self.best
         return Solution(best, result, History(steps, self.measures), self.state)
+
+
+def ran_away(
+    objective: AbstractObjective, model: EBM, losses: Float[np.ndarray, " n"], scales: Float[np.ndarray, " m"]
+) -> bool:
+    """Whether a run whose losses are finite has diverged all the same, by the losses and the largest |g| of its steps.
+
+    It has where the loss ends above its start, and above q's, which is 0, by more than the objective tolerates; or,
+    for KL, where rounding of |g| moves log p by more than 0.1 nats: beyond 8e5 in float32. Of the last tenth of the
+    steps the median counts: single steps of few draws say little.
+    """
+    if not len(losses):
+        return False
+    last = max(1, len(losses) // 10)
+    rise = np.median(losses[-last:]) - max(losses[0], 0.0)
+    precision = jnp.finfo(jnp.zeros(0).dtype).eps
+    rounding = precision * np.median(scales[-last:]) if len(scales) and isinstance(model.f, KL) else 0.0
+    return bool(rise > objective.tolerance(model) or rounding > MAX_ROUNDING)
 
 
 def run_chunk(

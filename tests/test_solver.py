@@ -15,6 +15,7 @@ from cases import COUPLINGS, FEATURES, model, some
 from partita import batches, objectives
 from partita._types import RESULTS, Batch
 from partita.couplings import Bilinear
+from partita.divergences import ChiSquare
 from partita.energy import Energy
 from partita.measures import ProductBernoulli
 from partita.model import EBM
@@ -22,7 +23,7 @@ from partita.networks import MLP, Linear
 from partita.partition import Bound, Network, Table, UnseenRowError
 from partita.polytopes import Cube
 from partita.progress import ProgressBar
-from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit
+from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit, ran_away
 from partita.spaces import Hypercube
 
 ROWS = 64
@@ -616,6 +617,56 @@ def test_a_tau_without_parameters_is_refused_before_any_work(train, unary, data,
     bound = EBM(unary.g, Bound())
     with pytest.raises(ValueError, match=r"train tau would learn nothing.*tau is a Bound"):
         fit(Solver(NeverReached(), train=train), bound, data, steps=3, key=key)
+
+
+# ------------------------------------------------------------------------------------------------ runs that diverge
+
+
+def test_a_run_that_ran_away_says_so(unary, data, key):
+    """Sixteen sets: q is worse than the truth by 2.8 nats. At this rate the run ends some hundred nats above q."""
+    wild = Solver(objectives.ExactMLE(), learning_rate=1e3, optimizer=optax.sgd)
+    solution = fit(wild, unary, data, steps=40, every=20, key=key)
+    assert np.isfinite(solution.history.loss).all()
+    assert np.median(solution.history.loss[-4:]) > 20
+    assert solution.result is RESULTS.diverged
+    assert "learning rate" in solution.result.value
+    # The best validated model is kept all the same.
+    values = iter([0.0, 1.0])
+    validated = fit(wild, unary, data, steps=40, every=20, key=key, measure=lambda _: next(values))
+    assert validated.result is RESULTS.diverged
+    assert equal(validated.model, fit(wild, unary, data, steps=20, every=20, key=key).model)
+
+
+TENTH = np.linspace(1, 0, 50)
+ENDS = {
+    "learned": (objectives.ExactMLE(), -TENTH[::-1], [], False),
+    "above q by less than log |Y|": (objectives.ExactMLE(), 2.5 * TENTH[::-1], [], False),
+    "above q by more": (objectives.ExactMLE(), 4 * TENTH[::-1], [], True),
+    "from a warm start back to q": (objectives.MinMin(), 5 * TENTH[::-1] - 5, [], False),
+    "from a bad start": (objectives.MinMin(), 100 * TENTH + 1, [], False),
+    "one bad step at the end": (objectives.MinMin(), np.r_[TENTH, 1e6], [], False),
+    "away and back": (objectives.MinMin(), np.r_[0, 1e4 * TENTH, np.zeros(10)], [], False),
+    "chains, whose loss is no likelihood": (objectives.MCMC(), 1e3 * TENTH[::-1], [9.0] * 50, False),
+    "chains with too large an energy": (objectives.MCMC(), TENTH, [1e6] * 50, True),
+    "a large energy that can be normalized": (objectives.ExactMLE(), -TENTH, [1e5] * 50, False),
+    "a perceptron": (objectives.Perceptron(), 1e3 * TENTH[::-1], [], False),
+    "no step": (objectives.ExactMLE(), [], [], False),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_what_counts_as_run_away(case, unary):
+    objective, losses, scales, expected = ENDS[case]
+    assert ran_away(objective, unary, np.asarray(losses, float), np.asarray(scales, float)) == expected
+
+
+def test_other_divergences_have_other_scales(unary):
+    """Sparsemax wants energies and losses of the size of |Y|."""
+    sparse = EBM(unary.g, Network(unary.tau.body, ChiSquare()), f=ChiSquare())
+    rising = np.linspace(0, 5, 50)
+    assert ran_away(objectives.MinMin(proposal=None), unary, rising, np.zeros(0))
+    assert not ran_away(objectives.MinMin(proposal=None), sparse, rising, np.full(50, 1e6))
+    assert ran_away(objectives.MinMin(proposal=None), sparse, 10 * rising, np.zeros(0))
 
 
 # --------------------------------------------------------------------------------------------------- the optimizer

@@ -1,6 +1,7 @@
 """What all objectives share."""
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,11 @@ class AbstractObjective(eqx.Module):
         """The optimizer of a `Solver` that is given none."""
         return optax.adam
 
+    def tolerance(self, model: EBM) -> float:
+        """How far above its start the loss may end before the run counts as diverged; infinite where its value does
+        not tell."""
+        return math.inf
+
 
 class AbstractEnergyObjective(AbstractObjective):
     """Learns g alone: the learned tau has no part in the loss."""
@@ -47,6 +53,14 @@ class AbstractEnergyObjective(AbstractObjective):
     @property
     def trains_tau(self):
         return False
+
+
+def span(model: EBM) -> float:
+    """What q loses against knowing y, D_f(y, q) for a uniform q, for KL log |Y|; at least 1.
+
+    Training starts at q. A loss that ends higher by as much is worse than q by more than q is worse than the truth.
+    """
+    return max(1.0, model.f.span(model.space.log_size))
 
 
 def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._types import Array, Float, Scalar
 from ..measures import AbstractMeasure
 from ..spaces import Hypercube
-from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, mean
+from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, mean, span
 from .proposals import Neighboring, Proposal, check_proposal
 
 COMPARES = "compares densities q exp(g)"
@@ -34,6 +34,9 @@ class NCE(AbstractObjective):
     def check(self, model):
         check_kl(self, model, COMPARES)
         check_proposal(self.noise, model)
+
+    def tolerance(self, model):
+        return span(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
@@ -64,6 +67,9 @@ class AbstractLocal(AbstractEnergyObjective):
         if not isinstance(model.space, Hypercube):
             name = type(self).__name__
             raise ValueError(f"{name} flips one label at a time: it needs label sets (Hypercube), not {model.space}.")
+
+    def tolerance(self, model):
+        return span(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)

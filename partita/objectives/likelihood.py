@@ -10,7 +10,7 @@ from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
-from .base import AbstractEnergyObjective, check_whole, mean, score, told
+from .base import AbstractEnergyObjective, check_whole, mean, score, span, told
 
 
 class ExactMLE(AbstractEnergyObjective):
@@ -22,14 +22,19 @@ class ExactMLE(AbstractEnergyObjective):
     def check(self, model):
         exact.method(model)
 
+    def tolerance(self, model):
+        return span(model)
+
     def loss(self, model, state, batch, *, key):
         def of_row(x, y, free, index, reference):
             row = model.row(x, index, reference)
             tau = exact.softmax(model, row)
-            return tau - score(model, row, tau, y, free)
+            observed = score(model, row, tau, y, free)
+            # Under KL tau is max g up to log |Y|.
+            return tau - observed, jnp.maximum(jnp.abs(tau), jnp.abs(observed))
 
-        losses = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
-        return mean(told(losses, batch), batch), (state, {})
+        losses, scale = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
+        return mean(told(losses, batch), batch), (state, {"scale": scale.max()})
 
 
 class Chains(eqx.Module):

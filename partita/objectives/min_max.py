@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from .._types import Array, Float, PyTree, Scalar
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
 from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
-from .base import AbstractEnergyObjective, check_kl, check_whole, mean
+from .base import AbstractEnergyObjective, check_kl, check_whole, mean, span
 
 
 class Generator(eqx.Module):
@@ -79,6 +79,10 @@ class MinMax(AbstractEnergyObjective):
 
     def preferred_optimizer(self):
         return self.optimizer
+
+    def tolerance(self, model):
+        # E_p g - KL(p, q) is at most the log-partition: a likelihood is higher still.
+        return span(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
