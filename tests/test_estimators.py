@@ -6,8 +6,10 @@ import io
 import itertools
 import logging
 import pickle
+import re
 import subprocess
 import sys
+import warnings
 
 import equinox as eqx
 import jax
@@ -34,7 +36,7 @@ import partita
 from partita.couplings import Bilinear
 from partita.decisions import Kemeny
 from partita.divergences import KL
-from partita.estimators import LabelRanker, MultilabelClassifier, names
+from partita.estimators import LabelRanker, MultilabelClassifier, base, names, training
 from partita.estimators.references import fit_reference
 from partita.measures import Mallows, PlackettLuce, ProductBernoulli
 from partita.networks import MLP
@@ -226,6 +228,38 @@ def test_a_loss_that_explodes_is_told_and_leaves_an_answer():
     assert np.isfinite(found.predict_proba(X)).all()
 
 
+@pytest.fixture(scope="module")
+def away():
+    """(a fit whose members all run away from a good start, what it warned of)"""
+    with pytest.warns(ConvergenceWarning) as told:
+        made = classifier(learning_rate=300.0).fit(X, SETS)
+    return made, [str(one.message) for one in told]
+
+
+def test_members_that_ran_away_are_told_of(away):
+    assert any(re.match("2 of 2 members ran away: .* Lower learning_rate or raise penalty", one) for one in away[1])
+
+
+def test_a_fit_that_learned_nothing_says_so(away):
+    """No validation was better than the start, where p is q: every set is as probable as any other."""
+    made, messages = away
+    assert any(
+        one.startswith("No member improved on held-out rows: the model is the reference itself") for one in messages
+    )
+    np.testing.assert_array_equal(made.predict_proba(X), np.full((N, K), 0.5, np.float32))
+
+
+def test_how_many_members_improved_is_counted():
+    now = training.Endings(5, 0, 0, 2)
+    with pytest.warns(
+        ConvergenceWarning, match="^3 of 5 members improved on held-out rows: each of the others is what"
+    ):
+        base._warn_of_endings(now)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        base._warn_of_endings(training.Endings(5, 0, 0, 0))
+
+
 # ------------------------------------------------------------------------------------------------------- kinds of data
 
 
@@ -287,6 +321,25 @@ def test_missing_labels_and_ties_are_summed_over():
     np.testing.assert_allclose(np.exp(known), p[[2, 6]].sum(), rtol=1e-4)
     with pytest.raises(ValueError, match="whole label sets"):
         made.score(X, y)
+
+
+def test_labels_that_are_never_observed_are_told_of():
+    y = SETS.astype(float)
+    y[:, 1] = np.nan
+    with pytest.warns(UserWarning, match="Labels that are missing in every row cannot be learned: 1[.]"):
+        classifier().fit(X, y)
+    with pytest.warns(UserWarning, match="Nothing of y is observed in any row: the model is the reference"):
+        made = classifier().fit(X, np.full((N, K), np.nan))
+    np.testing.assert_array_equal(made.predict_proba(X), np.full((N, K), 0.5, np.float32))
+
+
+def test_no_more_than_five_labels_are_named():
+    """Of 8 that are never observed; said before any work."""
+    made = classifier(classes=[f"label {j}" for j in range(9)])
+    made._first_rows(X, np.column_stack([np.full((N, 8), np.nan), SETS[:, 0]]), None, made.classes)
+    rows = training.Data(X, np.zeros((N, 9), int), np.tile([1] * 8 + [0], (N, 1)))
+    with pytest.warns(UserWarning, match="'label 0', 'label 1', 'label 2', 'label 3', 'label 4' and 3 more[.]"):
+        made._warn_of_unobserved(rows)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Label sets."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -11,6 +12,9 @@ from ..preprocessing import Encoded, LabelSets
 from ..spaces import Simplex
 from . import names, training
 from .answers import AbstractAnswers, unseen_marginals
+
+# Labels that a warning names.
+NAMED = 5
 
 
 class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
@@ -104,6 +108,18 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
                 f"are {list(self.codec_.classes)[:10]}."
             )
         return np.array([float(self.class_weight.get(label, 1.0)) for label in self.codec_.classes])
+
+    def _warn_of_unobserved(self, data):
+        super()._warn_of_unobserved(data)
+        never = [] if data.free is None else np.flatnonzero((data.free > 0).all(axis=0)).tolist()
+        if 0 < len(never) < len(self.classes_):
+            shown = ", ".join(repr(self.codec_.classes[j]) for j in never[:NAMED])
+            more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
+            warnings.warn(
+                f"Labels that are missing in every row cannot be learned: {shown}{more}. Leave them out, or observe "
+                "them in some rows.",
+                stacklevel=4,
+            )
 
     def _usual_penalties(self, data):
         k = data.y.shape[1]
