@@ -16,6 +16,7 @@ import jax
 import jaxtyping
 import joblib
 import numpy as np
+import optax
 import pandas
 import polars
 import pytest
@@ -33,15 +34,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import partita
+from partita import inference, members
 from partita.couplings import Bilinear
 from partita.decisions import Kemeny
 from partita.divergences import KL
 from partita.estimators import LabelRanker, MultilabelClassifier, base, names, training
 from partita.estimators.references import fit_reference
-from partita.measures import Mallows, PlackettLuce, ProductBernoulli
+from partita.measures import Mallows, PlackettLuce, ProductBernoulli, Uniform
 from partita.networks import MLP
-from partita.objectives import ExactMLE
+from partita.objectives import ExactMLE, MinMin
 from partita.polytopes import Cube
+from partita.solver import BOTH, Alternating
 from partita.spaces import Hypercube, Permutations
 
 
@@ -258,6 +261,52 @@ def test_how_many_members_improved_is_counted():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         base._warn_of_endings(training.Endings(5, 0, 0, 0))
+
+
+def test_tau_is_learned_for_the_energy_of_the_last_fit():
+    """Exact likelihood leaves tau where it began. Trained alone it comes near LSE, and no bit of g changes."""
+    small = {"members": 1, "coupling": "unary", "model": "linear", "log_partition": "mlp", "patience": None}
+    made = classifier(objective="exact", learning_rate=0.1, **small).fit(X, SETS)
+
+    def off():
+        learned, exact = (
+            inference.log_partition(made.ebm_, made.scaler_(X), method=how) for how in ("learned", "exact")
+        )
+        return float(np.abs(learned - exact).mean())
+
+    before, g, members_g = off(), made.ebm_.g, made.members_.g
+    made.set_params(objective="min-min", train="tau", warm_start=True, steps=60, num_samples=32).fit(X, SETS)
+    assert eqx.tree_equal(made.ebm_.g, g)
+    assert eqx.tree_equal(made.members_.g, members_g)
+    assert off() < before / 2
+    with pytest.raises(ValueError, match=r"train='tau' needs an energy that is there.*same coupling"):
+        made.set_params(coupling="pairwise").fit(X, SETS)
+
+
+def test_passes_over_rows_alternate_too():
+    """Two steps make a pass: the first is of g, the second of tau."""
+    small = {"members": 1, "coupling": "unary", "model": "linear", "log_partition": "mlp"}
+    online, seen = classifier(train=Alternating(g=2, tau=2), learning_rate=0.1, **small), []
+    for _ in range(3):
+        seen.append(online.partial_fit(X, SETS).members_)
+    assert isinstance(online.objective_, MinMin)
+    same = [
+        [eqx.tree_equal(getattr(a, part), getattr(b, part)) for part in ("g", "tau")]
+        for a, b in itertools.pairwise(seen)
+    ]
+    assert np.array(same).tolist() == [[True, False], [False, True]]
+
+
+def test_both_players_of_min_max_have_optimistic_adam():
+    made = names.objective("min-max", "reference", members.member(fresh(), 0), 8, D, key=jax.random.key(0))
+    plan = training.Plan(made, 1e-2, (0.1,), 8, 10, None, [], 2, 1.0, BOTH)
+    assert plan.solver([0.1]).optimizer is made.optimizer is optax.optimistic_adam_v2
+
+
+def fresh():
+    """Two models before training."""
+    recipe = names.Recipe(Bilinear(Cube(K)), "linear", "linear", Uniform(Hypercube(K)), KL(), (D,), 0, 4, 1)
+    return members.made(recipe, jax.random.split(jax.random.key(0), 2))
 
 
 # ------------------------------------------------------------------------------------------------------- kinds of data
@@ -491,6 +540,7 @@ BAD = {
     "learning_rate": (-1.0, "above 0; got -1.0"),
     "penalty": ([0.1, -1], "at least 0; got -1"),
     "dtype": ("float16", "'float32' or 'float64'"),
+    "train": ("everything", "'both', 'g', 'tau', 'alternate', or a AbstractTraining"),
 }
 
 
@@ -502,6 +552,15 @@ def test_a_bad_argument_is_refused_before_any_work(make, name):
         make(**{name: value}).fit(object(), object())
     with pytest.raises(ValueError, match="reference_family must be one of"):
         ranker(reference_family="gauss").fit(object(), object())
+
+
+@pytest.mark.parametrize("make", [classifier, ranker])
+def test_what_cannot_learn_tau_is_refused_before_any_work(make):
+    with pytest.raises(ValueError, match=r"train='tau' needs an energy that is there.*warm_start=True"):
+        make(train="tau", warm_start=True).fit(object(), object())
+    for objective in ("exact", "min-max", "mcmc", "fenchel-young", "perceptron", ExactMLE()):
+        with pytest.raises(ValueError, match=r"train='alternate' has steps that train tau alone.*does not train tau"):
+            make(train="alternate", objective=objective).fit(object(), object())
 
 
 # ------------------------------------------------------------------------------------------------ scikit-learn's tools

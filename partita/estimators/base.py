@@ -26,7 +26,7 @@ from ..objectives import AbstractObjective, Neighboring
 from ..partition import AbstractTau, Table
 from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
-from ..solver import History, Progress, Solver
+from ..solver import AbstractTraining, History, Progress, Solver
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
 from .references import Reference, check_reference, fit_reference
@@ -70,6 +70,7 @@ class AbstractEstimator(BaseEstimator):
     decision: Any
     random_state: Any
     verbose: int
+    train: Any
     members: int
     steps: int | None
     learning_rate: float
@@ -217,6 +218,7 @@ class AbstractEstimator(BaseEstimator):
             folds,
             size,
             min(1.0, len(self.classes_) ** 2 / 2 / len(data.y)),
+            names.training(self.train, self.objective_),
         )
         started = self.members_
         with _progress(self.verbose) as shown:
@@ -284,18 +286,21 @@ class AbstractEstimator(BaseEstimator):
         )
         fresh = members.made(recipe, jax.random.split(make_key, 1 if alone else self.members))
         same = self.warm_start and hasattr(self, "members_") and _alike(self.members_, fresh)
+        train = self._check_training(has_energy=same)
         self.members_ = self.members_ if same else fresh
         self.scale_, self.threshold_, self._state = 1.0, None, None
         first = members.member(self.members_, 0)
         self.objective_ = names.objective(
-            self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), key=objective_key
+            self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
         # How outputs that are known in part are summed over, "exact" or by a "bound"; None where all are whole.
         self.completion_ = None if data.free is None else observed.completion(first)
         return same
 
     def _pass_over(self, data: training.Data) -> "AbstractEstimator":
-        solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=self._penalties(data)[0])
+        train = names.training(self.train, self.objective_)
+        rate, penalty = self.learning_rate, self._penalties(data)[0]
+        solver = Solver(self.objective_, learning_rate=rate, penalty=penalty, train=train)
         key = jax.random.fold_in(jax.random.key(self.seed_), len(self.history_.loss))
         steps = max(1, len(data.y) // self.batch_size)
         began = members.start(solver, self.members_, key=key, state=self._state)
@@ -380,6 +385,7 @@ class AbstractEstimator(BaseEstimator):
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}.")
         self._check_names()
+        self._check_training(has_energy=self.warm_start and hasattr(self, "members_"))
 
     def _check_names(self) -> None:
         names.named("objective", self.objective, names.OBJECTIVES, AbstractObjective)
@@ -391,6 +397,17 @@ class AbstractEstimator(BaseEstimator):
         if not callable(self.model):
             names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)
         check_reference(self.reference, "predict" if self._family() else "predict_proba", **self._family())
+
+    def _check_training(self, has_energy: bool) -> AbstractTraining:
+        """What is trained; refused where tau alone is and g would stay at its start, where p is q."""
+        train = names.training(self.train, self.objective)
+        if not (has_energy or any(parts.g for parts in train.phases())) and isinstance(self.model, str):
+            raise ValueError(
+                f"train={self.train!r} needs an energy that is there, but g starts at zero. Fit with train='g' or "
+                "'both' first and then with warm_start=True (same coupling, model and log_partition), or give a "
+                "trained module as model."
+            )
+        return train
 
     def _settings(self) -> dict[str, Any]:
         """What changes the result of a fit."""

@@ -36,6 +36,9 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     reference       "uniform", a measure, or a classifier with predict_proba, which is fitted out of fold
     proposal        "surrogate", or "reference" (the paper's Algorithm 1)
     decision        "mode", "hamming", "f1", "micro_f1" (its threshold from held-out rows), or a rule of `decisions`
+    train           "both", "g", "tau" (for the energy of the last fit, with `warm_start`, or of a trained `model`), or
+                    "alternate" (5 steps of g, 5 of tau, and again; others by `solver.Alternating`). What is not trained
+                    is not moved. Where steps train tau alone, objective "auto" is min-min
     members         how many models are trained and averaged
     steps           of training; None for 10 passes over the data, at least 600 and at most 3,000
     penalty         on the weights; of several, the one that suits held-out rows best. None: 0.03, and where there are
@@ -68,6 +71,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         random_state: Any = None,
         verbose: int = 0,
         *,
+        train: Any = "both",
         members: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,

@@ -13,7 +13,7 @@ from ..batches import Rows, alike, batch
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..partition import table_of
-from ..solver import Progress, Solver, cosine
+from ..solver import AbstractTraining, Progress, Solver, cosine
 from .names import cheap
 
 MAX_HELD = 1000
@@ -60,13 +60,14 @@ class Plan(NamedTuple):
     folds: list[np.ndarray]
     size: int
     pairs: float
+    train: AbstractTraining
 
     def solver(self, penalties: Sequence[float]) -> Solver:
         """One solver per member: all members of the first penalty, then of the next.
 
         Pairs of labels that are few beside the rows are penalized less, by that ratio.
         """
-        same = {"learning_rate": self.learning_rate, "schedule": cosine(self.steps)}
+        same = {"learning_rate": self.learning_rate, "schedule": cosine(self.steps), "train": self.train}
         made = [Solver(self.objective, penalty=p, coupling_penalty=self.pairs * p, **same) for p in penalties]
         return members.stacked([solver for solver in made for _ in range(self.size)])
 
