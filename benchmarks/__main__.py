@@ -11,6 +11,7 @@ BENCHMARKS = (
     "samplers",
     "log_partition",
     "decisions",
+    "alternating",
     "objectives",
     "proposals",
     "recovery",
