@@ -465,17 +465,17 @@ def ran_away(
 ) -> bool:
     """Whether a run whose losses are finite has diverged all the same, by the losses and the largest |g| of its steps.
 
-    It has where the loss ends above its start, and above q's, which is 0, by more than the objective tolerates; or,
-    for KL, where rounding of |g| moves log p by more than 0.1 nats: beyond 8e5 in float32. Of the last tenth of the
-    steps the median counts: single steps of few draws say little.
+    It has where the loss ends outside of what is `credible` to the objective: too low, or too far above its start and
+    above 0, the loss of q. For KL it has also where rounding of |g| moves log p by more than 0.1 nats: beyond 8e5 in
+    float32. The median of the last tenth of the steps counts: single steps of few draws say little.
     """
     if not len(losses):
         return False
     last = max(1, len(losses) // 10)
-    rise = np.median(losses[-last:]) - max(losses[0], 0.0)
+    (least, rise), end = objective.credible(model), np.median(losses[-last:])
     precision = jnp.finfo(jnp.zeros(0).dtype).eps
     rounding = precision * np.median(scales[-last:]) if len(scales) and isinstance(model.f, KL) else 0.0
-    return bool(rise > objective.tolerance(model) or rounding > MAX_ROUNDING)
+    return bool(end < least or end - max(losses[0], 0.0) > rise or rounding > MAX_ROUNDING)
 
 
 def run_chunk(

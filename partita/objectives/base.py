@@ -41,10 +41,10 @@ class AbstractObjective(eqx.Module):
         """The optimizer of a `Solver` that is given none."""
         return optax.adam
 
-    def tolerance(self, model: EBM) -> float:
-        """How far above its start the loss may end before the run counts as diverged; infinite where its value does
-        not tell."""
-        return math.inf
+    def credible(self, model: EBM) -> tuple[float, float]:
+        """(the least value, the largest rise above the start) with which a run can end that has not diverged; infinite
+        where the value of the loss does not tell."""
+        return -math.inf, math.inf
 
 
 class AbstractEnergyObjective(AbstractObjective):
@@ -55,12 +55,14 @@ class AbstractEnergyObjective(AbstractObjective):
         return False
 
 
-def span(model: EBM) -> float:
-    """What q loses against knowing y, D_f(y, q) for a uniform q, for KL log |Y|; at least 1.
+def credible_likelihood(model: EBM) -> tuple[float, float]:
+    """`credible` of a likelihood relative to q, by what q loses against knowing y: D_f(y, q), log |Y| for KL.
 
-    Training starts at q. A loss that ends higher by as much is worse than q by more than q is worse than the truth.
+    Training starts at q, where the loss is 0. One that ends higher by as much is worse than q by more than q is worse
+    than the truth. None is below the truth's; twice as far, since q(y) may be below 1 / |Y|, nothing is normalized.
     """
-    return max(1.0, model.f.span(model.space.log_size))
+    span = max(1.0, model.f.span(model.space.log_size))
+    return -2 * span, span
 
 
 def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._types import Array, Float, Scalar
 from ..measures import AbstractMeasure
 from ..spaces import Hypercube
-from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, mean, span
+from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, credible_likelihood, mean
 from .proposals import Neighboring, Proposal, check_proposal
 
 COMPARES = "compares densities q exp(g)"
@@ -35,8 +35,8 @@ class NCE(AbstractObjective):
         check_kl(self, model, COMPARES)
         check_proposal(self.noise, model)
 
-    def tolerance(self, model):
-        return span(model)
+    def credible(self, model):
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
@@ -68,8 +68,8 @@ class AbstractLocal(AbstractEnergyObjective):
             name = type(self).__name__
             raise ValueError(f"{name} flips one label at a time: it needs label sets (Hypercube), not {model.space}.")
 
-    def tolerance(self, model):
-        return span(model)
+    def credible(self, model):
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)

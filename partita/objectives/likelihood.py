@@ -1,5 +1,7 @@
 """Maximum likelihood, by exact sums or by Markov chains."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
-from .base import AbstractEnergyObjective, check_whole, mean, score, span, told
+from .base import AbstractEnergyObjective, check_whole, credible_likelihood, mean, score, told
 
 
 class ExactMLE(AbstractEnergyObjective):
@@ -22,8 +24,8 @@ class ExactMLE(AbstractEnergyObjective):
     def check(self, model):
         exact.method(model)
 
-    def tolerance(self, model):
-        return span(model)
+    def credible(self, model):
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         def of_row(x, y, free, index, reference):
@@ -80,6 +82,10 @@ class MCMC(AbstractEnergyObjective):
         if self.start == "surrogate" and model.surrogate is None:
             raise ValueError("start='surrogate' needs a model with a surrogate, and this one has none. Use start='q'.")
         self.kernel.check(model.space)
+
+    def credible(self, model):
+        # LSE is at least g(x, y') - log |Y|: y' that score higher by twice log |Y| make the likelihood a diverged one.
+        return -math.inf, 2 * credible_likelihood(model)[1]
 
     def init(self, model, *, key):
         if self.persistent is None:

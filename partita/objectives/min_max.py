@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from .._types import Array, Float, PyTree, Scalar
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
 from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
-from .base import AbstractEnergyObjective, check_kl, check_whole, mean, span
+from .base import AbstractEnergyObjective, check_kl, check_whole, credible_likelihood, mean
 
 
 class Generator(eqx.Module):
@@ -80,9 +80,10 @@ class MinMax(AbstractEnergyObjective):
     def preferred_optimizer(self):
         return self.optimizer
 
-    def tolerance(self, model):
-        # E_p g - KL(p, q) is at most the log-partition: a likelihood is higher still.
-        return span(model)
+    def credible(self, model):
+        # E_p g - KL(p, q) is at most the log-partition: the likelihood's loss is higher. Far below the truth's, the
+        # generator has lost g.
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)

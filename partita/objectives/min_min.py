@@ -11,7 +11,7 @@ from ..measures import AbstractMeasure
 from ..model import EBM
 from ..samplers import effective
 from ..surrogates import Amortized
-from .base import AbstractObjective, mean, score, span, told
+from .base import AbstractObjective, credible_likelihood, mean, score, told
 from .proposals import Neighboring, Proposal, check_proposal
 
 
@@ -47,8 +47,8 @@ class MinMin(AbstractObjective):
     def check(self, model):
         check_proposal(self.proposal, model)
 
-    def tolerance(self, model):
-        return span(model)
+    def credible(self, model):
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)

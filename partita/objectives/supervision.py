@@ -10,6 +10,9 @@ import jax.numpy as jnp
 
 from .base import AbstractEnergyObjective, check_whole, mean
 
+# A guess costs log 2 nats: a run that ends more than one above that has diverged.
+CREDIBLE_GUESSES = (0.0, 1.0)
+
 
 class Preferences(AbstractEnergyObjective):
     """-log sigmoid(scale (g(x, y+) - g(x, y-))): Bradley-Terry on g, from `batches.Preferences`.
@@ -24,6 +27,9 @@ class Preferences(AbstractEnergyObjective):
     def __check_init__(self):
         if not self.scale > 0:
             raise ValueError(f"Preferences needs a scale > 0; got {self.scale}.")
+
+    def credible(self, model):
+        return CREDIBLE_GUESSES
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
@@ -47,6 +53,9 @@ class Scores(AbstractEnergyObjective):
     def __check_init__(self):
         if self.kind not in ("squared", "logistic"):
             raise ValueError(f"Scores knows the losses 'squared' and 'logistic'; got {self.kind!r}.")
+
+    def credible(self, model):
+        return CREDIBLE_GUESSES if self.kind == "logistic" else super().credible(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
