@@ -124,7 +124,7 @@ def run(
         "log p": float(pt.inference.log_prob(solution.model, x_test, y_test).mean()),
         **scores(y_test, answer),
         "seconds": seconds,
-        "non-finite": non_finite(solution) + (solution.result is not pt.solver.RESULTS.completed),
+        "non-finite": non_finite(solution),
     }
 
 
