@@ -202,15 +202,14 @@ def test_help_names_what_there_is():
 
 
 def test_algorithm_1_and_sparsemax_from_a_file(folder, tmp_path):
-    """Tau as in the paper, a network of x, and draws from the reference; g and tau in turn."""
+    """Tau as in the paper, a network of x, and draws from the reference."""
     made = tmp_path / "new.partita"
     options = ("--objective", "min-min", "--loss", "sparsemax", "--proposal", "reference", "--tau", "mlp")
-    run("fit", folder / "sets.csv", *FIT, "--out", made, *QUICK, *options, "--train", "alternate")
+    run("fit", folder / "sets.csv", *FIT, "--out", made, *QUICK, *options)
     fitted = partita.load(made)
     assert isinstance(fitted.ebm_.f, divergences.ChiSquare)
     assert isinstance(fitted.ebm_.tau, partition.Network)
     assert fitted.objective_ == objectives.MinMin(8, proposal=None)
-    # After 10 steps of g and 10 of tau.
     assert json.loads(run("score", made, folder / "sets.csv", "--json").stdout)["hamming_loss"] < 0.5
 
 

@@ -60,17 +60,18 @@ def test_points_may_weigh_rows_their_own_way():
 
 
 def test_a_grid_trains_what_it_is_told_to():
-    """g and tau in turn, each point as alone; with tau alone every g is where `make` put it, bit for bit."""
-    points, train_in_turn = sweep.Grid((1e-3, 3e-2), (0.1,), (0,)).points(), pt.solver.Alternating(g=2, tau=1)
-    together = train(points, train=train_in_turn)
+    """Ten steps of g, then ten of tau: what is frozen keeps its bits, and each point is trained as it is alone."""
+    points, in_turn, seen = sweep.Grid((1e-3, 3e-2), (0.1,), (0,)).points(), pt.solver.Alternating(g=10, tau=10), []
+    together = train(points, train=in_turn, callbacks=[lambda now: seen.append(now.model)])
     for i, point in enumerate(points):
-        alone = train([point], train=train_in_turn)
+        alone = train([point], train=in_turn)
         # As above: the loss is a sum over rows, which rounds in another order.
         np.testing.assert_allclose(alone.losses[:, 0], together.losses[:, i], rtol=1e-6, atol=1e-7)
-    frozen = train(points, train=pt.solver.ONLY_TAU)
-    begun = pt.members.stacked([make(jax.random.key(0))] * 2)
-    assert eqx.tree_equal(frozen.models.g, begun.g)
-    assert not eqx.tree_equal(together.models.g, begun.g)
+    begun, half, end = pt.members.stacked([make(jax.random.key(0))] * 2), *seen
+    assert eqx.tree_equal(half.tau, begun.tau)
+    assert not eqx.tree_equal(half.g, begun.g)
+    assert eqx.tree_equal(end.g, half.g)
+    assert not eqx.tree_equal(end.tau, half.tau)
 
 
 def test_no_points_are_refused():
