@@ -13,6 +13,7 @@ BENCHMARKS = (
     "log_partition",
     "decisions",
     "reach",
+    "alternating",
     "objectives",
     "proposals",
     "recovery",

@@ -20,7 +20,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from rich.progress import track
 from sklearn.model_selection import train_test_split
 
@@ -116,10 +115,7 @@ def run(
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling)
     start = pt.EBM(g, pt.partition.Network(pt.networks.MLP(x.shape[1], (), key=tau_key)))
-    optimizer = optax.optimistic_adam_v2 if isinstance(objective, pt.objectives.MinMax) else optax.adam
-    solver = pt.Solver(
-        objective, learning_rate=rate, penalty=penalty, optimizer=optimizer, schedule=pt.solver.cosine(steps)
-    )
+    solver = pt.Solver(objective, learning_rate=rate, penalty=penalty, schedule=pt.solver.cosine(steps))
     began = time.perf_counter()
     solution = pt.fit(solver, start, source(objective, start.space, x, y), steps=steps, key=jax.random.key(1))
     seconds = time.perf_counter() - began
@@ -128,7 +124,7 @@ def run(
         "log p": float(pt.inference.log_prob(solution.model, x_test, y_test).mean()),
         **scores(y_test, answer),
         "seconds": seconds,
-        "non-finite": non_finite(solution) + (solution.result is not pt.solver.RESULTS.completed),
+        "non-finite": non_finite(solution),
     }
 
 

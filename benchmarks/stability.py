@@ -4,10 +4,10 @@
 
 MLP h of width 128, MLP tau, batches of 64, Adam. KL with the engine's proposals and residual tau, and every divergence
 by Algorithm 1 with 100 draws and tau(x). A cell of the table is the largest |g| of the last step; counted are numbers
-in the histories (loss, mass, gradient norm, ...) that are not finite, and runs that stopped. `growth` is the largest
-quotient, over the rates, of |g| in the last tenth of the steps and in the tenth before the middle: 4 is what steady
-steps of both layers of h give, and a run that explodes gives far more. ChiSquare and Tsallis above 1 want g of the size
-of |Y|: their |g| is large where Y is. mediamill is not here.
+in the histories (loss, mass, gradient norm, ...) that are not finite, and runs that diverged with finite ones
+(`solver.ran_away`). `growth` is the largest quotient, over the rates, of |g| in the last tenth of the steps and in the
+tenth before the middle: 4 is what steady steps of both layers of h give, and a run that explodes gives far more.
+ChiSquare and Tsallis above 1 want g of the size of |Y|: their |g| is large where Y is. mediamill is not here.
 """
 
 import argparse
@@ -73,23 +73,25 @@ def main() -> None:
                 rows.append(row)
     show(f"Largest |g| after {options.steps} steps, by learning rate", rows)
     worst = max(row[f"{rate:g}"] for row in rows for rate in RATES)
-    bad = sum(row["non-finite"] for row in rows)
+    bad, diverged = (sum(row[name] for row in rows) for name in ("non-finite", "diverged"))
     growth = max(row["growth"] for row in rows)
-    print(f"{len(RATES) * len(rows)} runs, {bad} non-finite numbers, largest |g| {worst:.3g}, growth {growth:.3g}")
+    print(f"{len(RATES) * len(rows)} runs, {bad} non-finite numbers, {diverged} diverged runs, ", end="")
+    print(f"largest |g| {worst:.3g}, growth {growth:.3g}")
 
 
 def cells(model: pt.EBM, objective: pt.objectives.MinMin, rows: pt.batches.Rows, steps: int) -> dict:
     """One run per rate; the rate is traced, so all are one program."""
-    found, bad, growth = {}, 0, 0.0
+    found, bad, diverged, growth = {}, 0, 0, 0.0
     tenth, half = max(steps // 10, 1), steps // 2
     for rate in RATES:
         solver = pt.Solver(objective, learning_rate=rate)
         solution = pt.fit(solver, model, rows, steps=steps, key=jax.random.key(0))
-        bad += non_finite(solution) + (solution.result is not pt.solver.RESULTS.completed)
+        bad += non_finite(solution)
+        diverged += solution.result is pt.solver.RESULTS.diverged
         scale = np.asarray(solution.history.steps["scale"], float)
         found[f"{rate:g}"] = float(scale[-1])
         growth = max(growth, float(np.median(scale[-tenth:]) / np.median(scale[half - tenth : half])))
-    return found | {"growth": growth, "non-finite": bad}
+    return found | {"growth": growth, "non-finite": bad, "diverged": diverged}
 
 
 if __name__ == "__main__":

@@ -58,4 +58,5 @@ class RESULTS(enum.Enum):
     stopped_by_callback = "a callback asked to stop"
     interrupted = "interrupted from the keyboard"
     exhausted = "the host iterator ran out of rows"
+    diverged = "the loss or the energy ran away; lower the learning rate or raise the penalty"
     non_finite = "the loss or its gradient became non-finite; the last good parameters were kept"

@@ -59,6 +59,13 @@ class AbstractDivergence(eqx.Module):
         chosen, it is only as near as float32 can come."""
         return self
 
+    def span(self, log_size: float) -> float:
+        """D_f(p, q) for a uniform q and a p that is sure of one output; log |Y| where it is infinite."""
+        with jax.ensure_compile_time_eval():
+            # From e^40 on it is constant, or too large to matter; its square does not overflow.
+            u, at_zero = jnp.exp(jnp.minimum(log_size, 40.0)), float(self.f(jnp.zeros(())))
+            return float(self.f(u) / u + (1 - 1 / u) * at_zero) if math.isfinite(at_zero) else log_size
+
     def continued(self, v: Scalar) -> Scalar:
         """f+* up to `bound`, its tangent beyond."""
         return _continued(self, v)
@@ -100,6 +107,10 @@ class KL(AbstractDivergence):
     def start(self):
         # f'(1) = 0. To derive it takes 5 ms, every time that a model is made.
         return 0.0
+
+    def span(self, log_size):
+        # Also where |Y| overflows.
+        return log_size
 
     def f(self, u):
         return jax.scipy.special.xlogy(u, u) - u + 1

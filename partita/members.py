@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import Array, Batch, Float, Key, PyTree
+from ._types import Array, Batch, Bool, Float, Key, PyTree
 from .batches import AbstractRows, Chunk
 from .couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic
 from .energy import Energy
@@ -23,7 +23,7 @@ from .model import EBM
 from .networks import Mean, Scaled
 from .objectives import AbstractObjective
 from .partition import Bound, Network, Residual
-from .solver import Progress, Solver, State, held_out, run_chunk
+from .solver import Progress, Solver, State, held_out, ran_away, run_chunk
 
 __all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 
@@ -44,13 +44,14 @@ class Members(eqx.Module):
     """Trained members: arrays of `models` and `state` have the members as leading axis.
 
     `models` are the best seen of each member where rows are held out, else the last. `losses` has the loss of every
-    step, `measures` the held-out loss of every validation; both a column for each member, NaN after its end. `steps`
-    says when the validations were.
+    step, `scales` the largest |g| where the objective records it, `measures` the held-out loss of every validation; all
+    with a column for each member, NaN after its end. `steps` says when the validations were.
     """
 
     models: EBM
     state: State
     losses: Float[np.ndarray, "steps members"]
+    scales: Float[np.ndarray, "steps members"]
     measures: Float[np.ndarray, "validations members"]
     steps: tuple[int, ...] = eqx.field(static=True)
 
@@ -59,6 +60,12 @@ class Members(eqx.Module):
         """The least held-out loss of each member, infinite where there is none."""
         values = np.where(np.isnan(self.measures), np.inf, self.measures)
         return values.min(axis=0, initial=np.inf)
+
+    def ran_away(self, objective: AbstractObjective) -> Bool[np.ndarray, " members"]:
+        """Which members diverged with finite losses, as `solver.ran_away` decides it."""
+        model, columns = member(self.state.model, 0), zip(self.losses.T, self.scales.T, strict=True)
+        each = [ran_away(objective, model, *(part[np.isfinite(part)] for part in parts)) for parts in columns]
+        return np.array(each) & ~np.asarray(self.state.failed)
 
     def stale(self) -> np.ndarray:
         """How many validations ago each member was at its best."""
@@ -100,11 +107,11 @@ def made(make: Callable[[Key], EBM], keys: Any) -> EBM:
 
 def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) -> Members:
     """Stacked models before the first step, with a new state or that of an earlier run; one key, or one for each."""
-    solver.objective.check(member(models, 0))
+    solver.check(member(models, 0))
     nothing = np.zeros((0, size(models)))
     keys = key if key.ndim else jax.random.split(jax.random.fold_in(key, 0), size(models))
     begun = _begin(_for_each(solver, models), models, keys) if state is None else state
-    return Members(models, begun, nothing, nothing, ())
+    return Members(models, begun, nothing, nothing, nothing, ())
 
 
 def fit(
@@ -192,12 +199,14 @@ def _advance(
     index = np.asarray(chunk.data.index)
     # As large without weights as with them: one program for both.
     share = np.ones((len(active), len(index))) if weights is None else np.asarray(weights)[:, index]
-    on, step = np.arange(every) < chunk.steps, np.int32(len(now.losses))
-    state, losses = run(now.state, jnp.asarray(share, float), active, (chunk.data, chunk.rows, on, step))
+    # Of the members that are active; a state may come from an earlier run, `partial_fit`'s.
+    on, step = np.arange(every) < chunk.steps, np.asarray(now.state.step).max()
+    state, record = run(now.state, jnp.asarray(share, float), active, (chunk.data, chunk.rows, on, step))
     # A member that has stopped has no loss.
-    losses = np.concatenate([now.losses, np.where(active[:, None], losses, np.nan).T[: chunk.steps]])
+    new = np.where(active[:, None, None], record, np.nan).T[: chunk.steps]
+    losses, scales = np.concatenate([now.losses, new[:, 0]]), np.concatenate([now.scales, new[:, 1]])
     models = now.models if len(now.measures) else state.model
-    return Members(models, state, losses, now.measures, now.steps)
+    return Members(models, state, losses, scales, now.measures, now.steps)
 
 
 def _judge(now: Members, objective: AbstractObjective, held: Batch, key: Key) -> Members:
@@ -210,7 +219,8 @@ def _judge(now: Members, objective: AbstractObjective, held: Batch, key: Key) ->
         return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old) if eqx.is_array(new) else new
 
     models = now.state.model if first else jax.tree.map(choose, now.state.model, now.models)
-    return Members(models, now.state, now.losses, np.vstack([now.measures, values]), (*now.steps, len(now.losses)))
+    measures, steps = np.vstack([now.measures, values]), (*now.steps, len(now.losses))
+    return Members(models, now.state, now.losses, now.scales, measures, steps)
 
 
 def _begin(solver: Solver, models: EBM, keys: Any) -> State:
@@ -240,14 +250,18 @@ def _is_key(leaf: Any) -> bool:
 def _steps(
     companies: int, solver: Solver, state: State, weights: Array, active: Any, shared: tuple[Batch, Any, Any, Any]
 ) -> tuple[State, Array]:
-    """The steps of a chunk, member by member in companies that have their key in common, and so their draws."""
+    """The steps of a chunk, member by member in companies that have their key in common, and so their draws.
+
+    With the states, (loss, scale) of each member and step.
+    """
     data, rows, on, step = shared
 
     def one(solver, state, weight, active, key):
         weight = weight if data.weight is None else weight * data.weight
         weighted = dataclasses.replace(data, weight=weight)
         moved, record = run_chunk(solver, state, weighted, rows, on, going=active, key=(key, step))
-        return moved, record["loss"]
+        loss = record["loss"]
+        return moved, jnp.stack([loss, record.get("scale", jnp.full_like(loss, jnp.nan))])
 
     def company(solver, state, weights, active, keys):
         return eqx.filter_vmap(one, in_axes=(*[eqx.if_array(0)] * 4, None), out_axes=eqx.if_array(0))(
@@ -280,8 +294,8 @@ class _Run(NamedTuple):
 
     def __call__(self, state: State, weights: Array, active: np.ndarray, shared: Any) -> tuple[State, np.ndarray]:
         if len(self.blocks) == 1:
-            state, losses = self.program(self.companies, self.solver, state, weights, active, shared)
-            return state, np.asarray(losses)
+            state, record = self.program(self.companies, self.solver, state, weights, active, shared)
+            return state, np.asarray(record)
         parts = [(*member((self.solver, state, weights), block), active[block]) for block in self.blocks]
         # Compiled here: settings of JAX may be those of this thread alone.
         program = self.program.lower(self.companies, *parts[0], shared).compile()
@@ -289,13 +303,13 @@ class _Run(NamedTuple):
         def moved(part: tuple) -> tuple[State, np.ndarray]:
             _, before, _, going = part
             if not going.any():
-                return before, np.full((len(going), len(shared[2])), np.nan)
-            after, losses = program(self.companies, *part, shared)
-            return after, np.asarray(losses)
+                return before, np.full((len(going), 2, len(shared[2])), np.nan)
+            after, record = program(self.companies, *part, shared)
+            return after, np.asarray(record)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            states, losses = zip(*pool.map(moved, parts), strict=True)
-        return _gathered(states, np.concatenate, jnp.concatenate), np.concatenate(losses)
+            states, records = zip(*pool.map(moved, parts), strict=True)
+        return _gathered(states, np.concatenate, jnp.concatenate), np.concatenate(records)
 
 
 def _blocks(keys: Any) -> tuple[list[slice], int]:

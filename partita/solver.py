@@ -3,6 +3,7 @@
 Learning rates and penalty are traced numbers, so a new value does not recompile, and a grid of them is a `vmap`.
 """
 
+import abc
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,17 +18,97 @@ from jax.flatten_util import ravel_pytree
 from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
 from .couplings import LinearQuadratic
+from .divergences import KL
 from .energy import Energy
 from .model import EBM
 from .objectives import AbstractObjective
 
-__all__ = ["HeldOut", "History", "Progress", "Solution", "Solver", "State", "cosine", "fit"]
+__all__ = [
+    "BOTH",
+    "ONLY_G",
+    "ONLY_TAU",
+    "AbstractTraining",
+    "Alternating",
+    "HeldOut",
+    "History",
+    "Parts",
+    "Progress",
+    "Solution",
+    "Solver",
+    "State",
+    "cosine",
+    "fit",
+    "ran_away",
+]
+
+
+# Nats of log p that rounding of g may cost.
+MAX_ROUNDING = 0.1
 
 
 @functools.cache
 def cosine(steps: int) -> Callable[[Any], Any]:
     """A schedule from 1 to 0: one object per number of steps, so that programs are compiled once."""
     return optax.cosine_decay_schedule(1.0, steps)
+
+
+class AbstractTraining(eqx.Module):
+    """Which parts of a model each step trains."""
+
+    @abc.abstractmethod
+    def phases(self) -> tuple["Parts", ...]:
+        """The parts that are trained together, one entry for each kind of step."""
+
+    @abc.abstractmethod
+    def phase(self, step: Int[Array, ""]) -> Int[Array, ""]:
+        """The index of the phase that a step belongs to."""
+
+
+class Parts(AbstractTraining):
+    """Every step trains the same parts: g, tau, or both. `BOTH`, `ONLY_G` and `ONLY_TAU` are the three of them."""
+
+    g: bool = eqx.field(static=True, default=True)
+    tau: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        if not (self.g or self.tau):
+            raise ValueError("Parts(g=False, tau=False) trains nothing. Train g, tau, or both.")
+
+    def phases(self):
+        return (self,)
+
+    def phase(self, step):
+        return jnp.asarray(0)
+
+
+BOTH, ONLY_G, ONLY_TAU = Parts(), Parts(tau=False), Parts(g=False)
+
+
+class Alternating(AbstractTraining):
+    """Alternating minimization: `g` steps that train g, then `tau` steps that train tau, and again.
+
+    The number of a step decides its phase, so that a resumed run goes on in the right one.
+
+    >>> [int(Alternating(g=2, tau=1).phase(jnp.asarray(step))) for step in range(6)]
+    [0, 0, 1, 0, 0, 1]
+    """
+
+    g: int = eqx.field(static=True, default=1)
+    tau: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        for name, length in (("g", self.g), ("tau", self.tau)):
+            if not isinstance(length, int | np.integer) or isinstance(length, bool) or length < 1:
+                raise ValueError(
+                    f"Alternating needs whole numbers of steps, at least 1 for g and for tau; got {name} = {length!r}. "
+                    "To train one part alone use solver.ONLY_G or solver.ONLY_TAU."
+                )
+
+    def phases(self):
+        return ONLY_G, ONLY_TAU
+
+    def phase(self, step):
+        return jnp.where(step % (self.g + self.tau) < self.g, 0, 1)
 
 
 class State(eqx.Module):
@@ -47,10 +128,15 @@ class Solver(eqx.Module):
     """An objective and how to minimize it.
 
     `optimizer` makes an optax transformation of a learning rate (`optax.adam`, `optax.sgd`, ...); it sees the weights
-    of g as one vector, and those of tau as another. `schedule` maps the step to a factor on the learning rates. The
-    penalty is 1/2 penalty |W|^2 over the weights of h and of the coupling; never over biases or tau. `coupling_penalty`
-    is that of the coupling's own weights, `penalty` unless given: pairs of labels that are few beside the rows need
-    less.
+    of g as one vector, and those of tau as another. Without one it is the objective's `preferred_optimizer`. `schedule`
+    maps the step to a factor on the learning rates. The penalty is 1/2 penalty |W|^2 over the weights of h and of the
+    coupling; never over biases or tau. `coupling_penalty` is that of the coupling's own weights, `penalty` unless
+    given: pairs of labels that are few beside the rows need less.
+
+    `train` says which parts are trained: `BOTH`, `ONLY_G`, `ONLY_TAU`, or in turn, `Alternating(g=5, tau=1)`. The
+    others keep their weights and their optimizer state bit for bit, and no gradient is taken with respect to them. The
+    weights of an amortized surrogate are trained in every step: its draws must follow p while g moves, and with g fixed
+    they still have p to reach.
     """
 
     objective: AbstractObjective
@@ -60,6 +146,7 @@ class Solver(eqx.Module):
     coupling_penalty: Float[Array, ""]
     optimizer: Callable[[Any], optax.GradientTransformation] = eqx.field(static=True)
     schedule: Callable[[Any], Any] | None = eqx.field(static=True)
+    train: AbstractTraining
 
     def __init__(
         self,
@@ -69,8 +156,9 @@ class Solver(eqx.Module):
         tau_learning_rate: float | None = None,
         penalty: float = 0.0,
         coupling_penalty: float | None = None,
-        optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
+        optimizer: Callable[[Any], optax.GradientTransformation] | None = None,
         schedule: Callable[[Any], Any] | None = None,
+        train: AbstractTraining = BOTH,
     ):
         for name, value in [("learning_rate", learning_rate), ("tau_learning_rate", tau_learning_rate)]:
             if value is not None and not value > 0:
@@ -79,17 +167,31 @@ class Solver(eqx.Module):
         for name, value in [("penalty", penalty), ("coupling_penalty", coupling_penalty)]:
             if not value >= 0:
                 raise ValueError(f"{name} must be non-negative; got {value}.")
+        _check_training(train, objective)
         self.objective = objective
         self.learning_rate = jnp.asarray(learning_rate, float)
         self.tau_learning_rate = jnp.asarray(learning_rate if tau_learning_rate is None else tau_learning_rate, float)
         self.penalty = jnp.asarray(penalty, float)
         self.coupling_penalty = jnp.asarray(coupling_penalty, float)
-        self.optimizer = optimizer
+        self.optimizer = objective.preferred_optimizer() if optimizer is None else optimizer
         self.schedule = schedule
+        self.train = train
+
+    def check(self, model: EBM) -> None:
+        """Raise where the objective cannot serve the model, or where a step would train nothing."""
+        self.objective.check(model)
+        g, tau, _ = _parts(eqx.filter(model, model.trained()))
+        for parts in self.train.phases():
+            if not jax.tree.leaves((g if parts.g else None, tau if parts.tau else None)):
+                name = " and ".join(name for name, on in (("g", parts.g), ("tau", parts.tau)) if on)
+                raise ValueError(
+                    f"Steps that train {name} would learn nothing: this {name} has no parameters (tau is a "
+                    f"{type(model.tau).__name__}). Train the other part, or use another tau, partition.Network say."
+                )
 
     def init(self, model: EBM, *, key: Key) -> State:
-        """The state before the first step."""
-        self.objective.check(model)
+        """The state before the first step. It has the same structure whatever is trained."""
+        self.check(model)
         data_key, run_key, objective_key = jax.random.split(key, 3)
         moments = tuple(
             self.optimizer(rate).init(part) for rate, part in zip(self._rates(0), _flat(model), strict=True)
@@ -100,19 +202,45 @@ class Solver(eqx.Module):
     def step(self, state: State, batch: Batch) -> tuple[State, dict[str, Scalar]]:
         """One gradient step; where the loss or its gradient is not finite, back to the last good model for good."""
         layout = _Layout(state.model)
-        moved, info = self._step(layout, layout.pack(state), batch, jax.random.fold_in(state.key, state.step))
+        key = jax.random.fold_in(state.key, state.step)
+        moved, info = self._step(layout, layout.pack(state), batch, key, state.step)
         return layout.unpack(moved, state.data_key), info
 
-    def _step(self, layout: "_Layout", now: "_Packed", batch: Batch, key: Key) -> tuple["_Packed", dict[str, Scalar]]:
-        def total(weights):
-            model = layout.model(weights)
-            loss, (carried, info) = self.objective.loss(model, now.objective, batch, key=key)
-            return loss + self._penalize(model.g), (carried, {"loss": loss, **info})
+    def _step(
+        self, layout: "_Layout", now: "_Packed", batch: Batch, key: Key, step: Int[Array, ""]
+    ) -> tuple["_Packed", dict[str, Scalar]]:
+        """A step of the phase that its number belongs to. Members share `step`, so that vmap keeps the branches."""
+        phases = self.train.phases()
+        if len(phases) == 1:
+            return self._move(phases[0], layout, now, batch, key)
+        arrays, fixed = eqx.partition(now, eqx.is_array)
 
-        (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(now.weights)
+        def branch(parts, arrays):
+            moved, info = self._move(parts, layout, eqx.combine(arrays, fixed), batch, key)
+            return eqx.filter(moved, eqx.is_array), info
+
+        branches = [functools.partial(branch, parts) for parts in phases]
+        arrays, info = jax.lax.switch(self.train.phase(step), branches, arrays)
+        return eqx.combine(arrays, fixed), info
+
+    def _move(
+        self, parts: Parts, layout: "_Layout", now: "_Packed", batch: Batch, key: Key
+    ) -> tuple["_Packed", dict[str, Scalar]]:
+        """A step of the parts given; the surrogate's is always among them."""
+        moving = (parts.g, parts.tau and self.objective.trains_tau, True)
+
+        def total(trained):
+            model = layout.model(_filled(trained, now.weights))
+            loss, (carried, info) = self.objective.loss(model, now.objective, batch, key=key)
+            penalty = self._penalize(model.g) if parts.g else 0.0
+            return loss + penalty, (carried, {"loss": loss, **info})
+
+        trained = tuple(part if on else None for part, on in zip(now.weights, moving, strict=True))
+        (value, (carried, info)), grads = jax.value_and_grad(total, has_aux=True)(trained)
         size = optax.tree.norm(grads)
-        weights, moments = self._update(now, grads)
-        finite = jnp.isfinite(value) & jnp.isfinite(size) & jnp.isfinite(optax.tree.norm(weights))
+        updated, moments = self._update(now, grads)
+        finite = jnp.isfinite(value) & jnp.isfinite(size) & jnp.isfinite(optax.tree.norm(updated))
+        weights = _filled(updated, now.weights)
         moved = _Packed(weights, now.weights, moments, carried, now.step + 1, now.failed, now.key)
         failed = eqx.tree_at(lambda s: (s.weights, s.failed), now, (now.good, jnp.asarray(True)))
         return where(finite & ~now.failed, moved, failed), {**info, "gradient_norm": size}
@@ -123,11 +251,15 @@ class Solver(eqx.Module):
             between = between + jnp.sum(g.coupling.shared**2)
         return 0.5 * (self.penalty * inside + self.coupling_penalty * between)
 
-    def _update(self, now: "_Packed", grads: "Weights") -> tuple["Weights", PyTree]:
+    def _update(self, now: "_Packed", grads: PyTree) -> tuple[PyTree, PyTree]:
+        """The new weights, None where there is no gradient, and the optimizer's states."""
         new, moments = [], []
         for rate, part, slope, moment in zip(self._rates(now.step), now.weights, grads, now.optimizer, strict=True):
-            update, moment = self.optimizer(rate).update(slope, moment, part)
-            new.append(optax.apply_updates(part, update))
+            updated = None
+            if slope is not None:
+                update, moment = self.optimizer(rate).update(slope, moment, part)
+                updated = optax.apply_updates(part, update)
+            new.append(updated)
             moments.append(moment)
         return tuple(new), tuple(moments)
 
@@ -139,6 +271,12 @@ class Solver(eqx.Module):
 
 # Those of g, of tau and of the surrogate, each as one vector.
 Weights = tuple[Float[Array, " g"], Float[Array, " tau"], Float[Array, " surrogate"]]
+
+
+def _filled(trained: PyTree, weights: Weights) -> Weights:
+    """The weights, with those of the trained parts in place of their own."""
+    g, tau, surrogate = (old if new is None else new for new, old in zip(trained, weights, strict=True))
+    return g, tau, surrogate
 
 
 class _Packed(eqx.Module):
@@ -242,13 +380,13 @@ def fit(
     callbacks: Sequence[Callable[[Progress], bool | None]] = (),
     resume: Solution | None = None,
 ) -> Solution:
-    """Minimize the solver's objective over g and tau for `steps` steps.
+    """Minimize the solver's objective over g and tau, or the one that it trains, for `steps` steps.
 
     `data` is a source of rows, or (x, y) for the full batch. Between chunks of `every` steps: `measure` (lower is
     better) is taken, and the run stops when it has not improved `patience` times in a row; the callbacks are called,
-    and the run stops when one returns True. With a measure the best model seen is returned, otherwise the last one.
-    `resume` goes on from an earlier solution of the same solver on the same data, to the same end as if it had never
-    stopped (a stream must then begin where the first one ended).
+    and the run stops when one returns True. With a measure the best model seen is returned, otherwise the last one. A
+    run that `ran_away` ends as `RESULTS.diverged`. `resume` goes on from an earlier solution of the same solver on the
+    same data, to the same end as if it had never stopped (a stream must then begin where the first one ended).
     """
     _check_run(steps, every, measure, patience)
     source = data if isinstance(data, AbstractSource) else Rows(*data)
@@ -272,7 +410,7 @@ def fit(
                 result = RESULTS.stopped_by_callback
     except KeyboardInterrupt:
         result = RESULTS.interrupted
-    return run.solution(result)
+    return run.solution(result, solver.objective)
 
 
 class _Run:
@@ -311,12 +449,33 @@ class _Run:
         stop = self.patience is not None and since_best >= self.patience
         return RESULTS.stopped_early if stop else RESULTS.completed
 
-    def solution(self, result: RESULTS) -> Solution:
+    def solution(self, result: RESULTS, objective: AbstractObjective) -> Solution:
         records = self.records or [{"loss": np.zeros(0)}]
         steps = {name: np.concatenate([record[name] for record in records]) for name in records[0]}
+        ended = result in (RESULTS.completed, RESULTS.stopped_early, RESULTS.exhausted)
+        if ended and ran_away(objective, self.state.model, steps["loss"], steps.get("scale", np.zeros(0))):
+            result = RESULTS.diverged
         # Without a measure, or before it was first finite, the last model.
         best = self.state.model if self.measure is None or self.best is None else self.best
         return Solution(best, result, History(steps, self.measures), self.state)
+
+
+def ran_away(
+    objective: AbstractObjective, model: EBM, losses: Float[np.ndarray, " n"], scales: Float[np.ndarray, " m"]
+) -> bool:
+    """Whether a run whose losses are finite has diverged all the same, by the losses and the largest |g| of its steps.
+
+    It has where the loss ends outside of what is `credible` to the objective: too low, or too far above its start and
+    above 0, the loss of q. For KL it has also where rounding of |g| moves log p by more than 0.1 nats: beyond 8e5 in
+    float32. The median of the last tenth of the steps counts: single steps of few draws say little.
+    """
+    if not len(losses):
+        return False
+    last = max(1, len(losses) // 10)
+    (least, rise), end = objective.credible(model), np.median(losses[-last:])
+    precision = jnp.finfo(jnp.zeros(0).dtype).eps
+    rounding = precision * np.median(scales[-last:]) if len(scales) and isinstance(model.f, KL) else 0.0
+    return bool(end < least or end - max(losses[0], 0.0) > rise or rounding > MAX_ROUNDING)
 
 
 def run_chunk(
@@ -340,7 +499,7 @@ def run_chunk(
         # Traced once: for the shapes, and as a branch.
         @jax.jit
         def go(arrays):
-            moved, info = solver._step(layout, eqx.combine(arrays, fixed), batch, step_key)
+            moved, info = solver._step(layout, eqx.combine(arrays, fixed), batch, step_key, first + i)
             return eqx.filter(moved, eqx.is_array), info
 
         shapes = jax.eval_shape(go, arrays)[1]
@@ -391,6 +550,16 @@ def _first_state(solver: Solver, model: EBM, resume: Solution | None, key: Key) 
         raise ValueError("The solution to resume comes from another model, objective or optimizer than these.")
     # A run that had failed stands at its last good model and may go on, with a smaller learning rate say.
     return eqx.tree_at(lambda s: s.failed, resume.state, jnp.asarray(False))
+
+
+def _check_training(train: AbstractTraining, objective: AbstractObjective) -> None:
+    if not isinstance(train, AbstractTraining):
+        raise TypeError(f"train must be solver.BOTH, ONLY_G, ONLY_TAU or Alternating(g, tau); got {train!r}.")
+    if not objective.trains_tau and not all(parts.g for parts in train.phases()):
+        raise ValueError(
+            f"{type(objective).__name__} does not train tau, so steps that train tau alone would learn nothing. Use "
+            "objectives.MinMin or objectives.NCE to train tau, or train g."
+        )
 
 
 def _check_run(steps: int, every: int, measure: Any, patience: int | None) -> None:

@@ -18,7 +18,7 @@ from ._types import Key
 from .batches import AbstractRows
 from .model import EBM
 from .objectives import AbstractObjective
-from .solver import Progress, Solver
+from .solver import BOTH, AbstractTraining, Progress, Solver
 
 __all__ = ["Grid", "Point", "Store", "distinct", "run", "train"]
 
@@ -53,16 +53,17 @@ def train(
     steps: int,
     every: int = 100,
     weights: Any = None,
-    optimizer: Callable[[Any], optax.GradientTransformation] = optax.adam,
+    optimizer: Callable[[Any], optax.GradientTransformation] | None = None,
     schedule: Callable[[Any], Any] | None = None,
     tau_factor: float = 1.0,
+    train: AbstractTraining = BOTH,
     callbacks: Sequence[Callable[[Progress], bool | None]] = (),
 ) -> members.Members:
     """A model for each point, trained together: one compilation, and every matrix product is of all of them.
 
     `make` gives a model for a key. A point's seed decides its weights and draws, not the order of the rows, which all
     points share; so a point is trained to the same end in any company. `weights` has a row for each point. tau
-    learns at `tau_factor` times the rate of g.
+    learns at `tau_factor` times the rate of g. `optimizer` and `train` are those of `Solver`, the same for all points.
     """
     if not points:
         raise ValueError("A grid needs at least one point.")
@@ -74,6 +75,7 @@ def train(
             penalty=point.penalty,
             optimizer=optimizer,
             schedule=schedule,
+            train=train,
         )
         for point in points
     ]

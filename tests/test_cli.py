@@ -21,7 +21,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from typer.testing import CliRunner
 
 import partita
-from partita import atomic, datasets
+from partita import atomic, datasets, divergences, objectives, partition
 from partita.cli import app, outputs
 from partita.datasets import registry, store
 from partita.estimators import names
@@ -164,12 +164,16 @@ def test_options_are_the_arguments_of_the_estimator(folder, tmp_path, monkeypatc
         "decision": "hamming",
         "members": 2,
         "steps": 9,
+        "loss": "sparsemax",
+        "proposal": "reference",
+        "train": "alternate",
     }
-    options = [part for name, value in given.items() for part in (f"--{name}", value)]
+    options = [part for name, value in given.items() for part in (f"--{name}", value)] + ["--tau", "mlp"]
     command = ("fit", folder / "sets.csv", "--out", tmp_path / "m", "--checkpoint", tmp_path / "c", "--quiet")
     run(*command, *FIT, *options, "--seed", 7, code=2)
     usual = partita.MultilabelClassifier().get_params()
-    assert told.pop() == ({**usual, **given, "classes": LABELS, "random_state": 7}, tmp_path / "c")
+    given |= {"log_partition": "mlp", "classes": LABELS, "random_state": 7}
+    assert told.pop() == ({**usual, **given}, tmp_path / "c")
     run("fit", folder / "drinks.csv", "--task", "ranking", "--out", tmp_path / "m", code=2)
     usual = partita.LabelRanker().get_params()
     assert told.pop() == ({**usual, "classes": DRINKS, "verbose": 1}, None)
@@ -191,9 +195,38 @@ def test_help_names_what_there_is():
     # A long name may be broken at its hyphen.
     said = " ".join(run("fit", "--help").stdout.split()).replace("- ", "-")
     tables = (names.NETWORKS, names.SET_COUPLINGS, names.RANKING_COUPLINGS, names.OBJECTIVES)
+    tables += (names.LOSSES, names.LOG_PARTITIONS, names.PROPOSALS, names.TRAININGS)
     rules = (partita.MultilabelClassifier._decisions, partita.LabelRanker._decisions)
     for known in (*tables, *rules, ("uniform", "extra-trees")):
         assert all(re.search(rf"\b{name}\b", said) for name in known)
+
+
+def test_algorithm_1_and_sparsemax_from_a_file(folder, tmp_path):
+    """Tau as in the paper, a network of x, and draws from the reference."""
+    made = tmp_path / "new.partita"
+    options = ("--objective", "min-min", "--loss", "sparsemax", "--proposal", "reference", "--tau", "mlp")
+    run("fit", folder / "sets.csv", *FIT, "--out", made, *QUICK, *options)
+    fitted = partita.load(made)
+    assert isinstance(fitted.ebm_.f, divergences.ChiSquare)
+    assert isinstance(fitted.ebm_.tau, partition.Network)
+    assert fitted.objective_ == objectives.MinMin(8, proposal=None)
+    assert json.loads(run("score", made, folder / "sets.csv", "--json").stdout)["hamming_loss"] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "argument"),
+    [("--loss", "loss"), ("--tau", "log_partition"), ("--proposal", "proposal"), ("--train", "train")],
+)
+def test_an_unknown_name_is_refused_before_any_training(option, argument, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("partita.members.fit", None)
+    said = sentence("fit", folder / "sets.csv", *FIT, "--out", tmp_path / "m", option, "nonsense", code=2)
+    assert re.match(rf"Error: {argument} must be one of '.*; got 'nonsense'\.", said)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tau_alone_needs_an_energy(folder, tmp_path):
+    said = sentence("fit", folder / "sets.csv", *FIT, "--out", tmp_path / "m", "--train", "tau", code=2)
+    assert "train='tau' needs an energy that is there" in said
 
 
 def test_a_reference_is_read_by_who_trusts_it(folder, tmp_path):

@@ -6,14 +6,17 @@ import io
 import itertools
 import logging
 import pickle
+import re
 import subprocess
 import sys
+import warnings
 
 import equinox as eqx
 import jax
 import jaxtyping
 import joblib
 import numpy as np
+import optax
 import pandas
 import polars
 import pytest
@@ -31,15 +34,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import partita
+from partita import inference, members
 from partita.couplings import Bilinear
 from partita.decisions import Kemeny
 from partita.divergences import KL
-from partita.estimators import LabelRanker, MultilabelClassifier, names
+from partita.estimators import LabelRanker, MultilabelClassifier, base, names, training
 from partita.estimators.references import fit_reference
-from partita.measures import Mallows, PlackettLuce, ProductBernoulli
+from partita.measures import Mallows, PlackettLuce, ProductBernoulli, Uniform
 from partita.networks import MLP
-from partita.objectives import ExactMLE
+from partita.objectives import ExactMLE, MinMin
 from partita.polytopes import Cube
+from partita.solver import BOTH, Alternating
 from partita.spaces import Hypercube, Permutations
 
 
@@ -290,6 +295,84 @@ def test_a_first_fit_that_is_interrupted_leaves_nothing():
     assert not [name for name in vars(made) if name.endswith("_")]
 
 
+@pytest.fixture(scope="module")
+def away():
+    """(a fit whose members all run away from a good start, what it warned of)"""
+    with pytest.warns(ConvergenceWarning) as told:
+        made = classifier(learning_rate=300.0).fit(X, SETS)
+    return made, [str(one.message) for one in told]
+
+
+def test_members_that_ran_away_are_told_of(away):
+    assert any(re.match("2 of 2 members ran away: .* Lower learning_rate or raise penalty", one) for one in away[1])
+
+
+def test_a_fit_that_learned_nothing_says_so(away):
+    """No validation was better than the start, where p is q: every set is as probable as any other."""
+    made, messages = away
+    assert any(
+        one.startswith("No member improved on held-out rows: the model is the reference itself") for one in messages
+    )
+    np.testing.assert_array_equal(made.predict_proba(X), np.full((N, K), 0.5, np.float32))
+
+
+def test_how_many_members_improved_is_counted():
+    now = training.Endings(5, 0, 0, 2)
+    with pytest.warns(
+        ConvergenceWarning, match="^3 of 5 members improved on held-out rows: each of the others is what"
+    ):
+        base._warn_of_endings(now)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        base._warn_of_endings(training.Endings(5, 0, 0, 0))
+
+
+def test_tau_is_learned_for_the_energy_of_the_last_fit():
+    """Exact likelihood leaves tau where it began. Trained alone it comes near LSE, and no bit of g changes."""
+    small = {"members": 1, "coupling": "unary", "model": "linear", "log_partition": "mlp", "patience": None}
+    made = classifier(objective="exact", learning_rate=0.1, **small).fit(X, SETS)
+
+    def off():
+        learned, exact = (
+            inference.log_partition(made.ebm_, made.scaler_(X), method=how) for how in ("learned", "exact")
+        )
+        return float(np.abs(learned - exact).mean())
+
+    before, g, members_g = off(), made.ebm_.g, made.members_.g
+    made.set_params(objective="min-min", train="tau", warm_start=True, steps=60, num_samples=32).fit(X, SETS)
+    assert eqx.tree_equal(made.ebm_.g, g)
+    assert eqx.tree_equal(made.members_.g, members_g)
+    assert off() < before / 2
+    with pytest.raises(ValueError, match=r"train='tau' needs an energy that is there.*same coupling"):
+        made.set_params(coupling="pairwise").fit(X, SETS)
+
+
+def test_passes_over_rows_alternate_too():
+    """Two steps make a pass: the first is of g, the second of tau."""
+    small = {"members": 1, "coupling": "unary", "model": "linear", "log_partition": "mlp"}
+    online, seen = classifier(train=Alternating(g=2, tau=2), learning_rate=0.1, **small), []
+    for _ in range(3):
+        seen.append(online.partial_fit(X, SETS).members_)
+    assert isinstance(online.objective_, MinMin)
+    same = [
+        [eqx.tree_equal(getattr(a, part), getattr(b, part)) for part in ("g", "tau")]
+        for a, b in itertools.pairwise(seen)
+    ]
+    assert np.array(same).tolist() == [[True, False], [False, True]]
+
+
+def test_both_players_of_min_max_have_optimistic_adam():
+    made = names.objective("min-max", "reference", members.member(fresh(), 0), 8, D, key=jax.random.key(0))
+    plan = training.Plan(made, 1e-2, (0.1,), 8, 10, None, [], 2, 1.0, BOTH)
+    assert plan.solver([0.1]).optimizer is made.optimizer is optax.optimistic_adam_v2
+
+
+def fresh():
+    """Two models before training."""
+    recipe = names.Recipe(Bilinear(Cube(K)), "linear", "linear", Uniform(Hypercube(K)), KL(), (D,), 0, 4, 1)
+    return members.made(recipe, jax.random.split(jax.random.key(0), 2))
+
+
 # ------------------------------------------------------------------------------------------------------- kinds of data
 
 
@@ -351,6 +434,25 @@ def test_missing_labels_and_ties_are_summed_over():
     np.testing.assert_allclose(np.exp(known), p[[2, 6]].sum(), rtol=1e-4)
     with pytest.raises(ValueError, match="whole label sets"):
         made.score(X, y)
+
+
+def test_labels_that_are_never_observed_are_told_of():
+    y = SETS.astype(float)
+    y[:, 1] = np.nan
+    with pytest.warns(UserWarning, match="Labels that are missing in every row cannot be learned: 1[.]"):
+        classifier().fit(X, y)
+    with pytest.warns(UserWarning, match="Nothing of y is observed in any row: the model is the reference"):
+        made = classifier().fit(X, np.full((N, K), np.nan))
+    np.testing.assert_array_equal(made.predict_proba(X), np.full((N, K), 0.5, np.float32))
+
+
+def test_no_more_than_five_labels_are_named():
+    """Of 8 that are never observed; said before any work."""
+    made = classifier(classes=[f"label {j}" for j in range(9)])
+    made._first_rows(X, np.column_stack([np.full((N, 8), np.nan), SETS[:, 0]]), None, made.classes)
+    rows = training.Data(X, np.zeros((N, 9), int), np.tile([1] * 8 + [0], (N, 1)))
+    with pytest.warns(UserWarning, match="'label 0', 'label 1', 'label 2', 'label 3', 'label 4' and 3 more[.]"):
+        made._warn_of_unobserved(rows)
 
 
 @pytest.mark.slow
@@ -502,6 +604,7 @@ BAD = {
     "learning_rate": (-1.0, "above 0; got -1.0"),
     "penalty": ([0.1, -1], "at least 0; got -1"),
     "dtype": ("float16", "'float32' or 'float64'"),
+    "train": ("everything", "'both', 'g', 'tau', 'alternate', or a AbstractTraining"),
 }
 
 
@@ -513,6 +616,15 @@ def test_a_bad_argument_is_refused_before_any_work(make, name):
         make(**{name: value}).fit(object(), object())
     with pytest.raises(ValueError, match="reference_family must be one of"):
         ranker(reference_family="gauss").fit(object(), object())
+
+
+@pytest.mark.parametrize("make", [classifier, ranker])
+def test_what_cannot_learn_tau_is_refused_before_any_work(make):
+    with pytest.raises(ValueError, match=r"train='tau' needs an energy that is there.*warm_start=True"):
+        make(train="tau", warm_start=True).fit(object(), object())
+    for objective in ("exact", "min-max", "mcmc", "fenchel-young", "perceptron", ExactMLE()):
+        with pytest.raises(ValueError, match=r"train='alternate' has steps that train tau alone.*does not train tau"):
+            make(train="alternate", objective=objective).fit(object(), object())
 
 
 # ------------------------------------------------------------------------------------------------ scikit-learn's tools

@@ -110,7 +110,9 @@ def test_it_trains_with_optimistic_adam(name, key):
     y = draw(x, jax.random.split(y_key, 64))
     start = model(COUPLINGS[name], scale=0.3, key=jax.random.key(9))
     made = generator(start.space)
-    solver = Solver(MinMax(made, 8, learning_rate=3e-2), learning_rate=3e-3, optimizer=optax.optimistic_adam_v2)
+    # Without an optimizer, the one of the game.
+    solver = Solver(MinMax(made, 8, learning_rate=3e-2), learning_rate=3e-3)
+    assert solver.optimizer is optax.optimistic_adam_v2
     solution = fit(solver, start, Rows(x, y), steps=400, key=key)
     assert solution.result is RESULTS.completed
 

@@ -30,7 +30,7 @@ from partita.model import EBM
 from partita.networks import ICNN, MLP, Linear, ResNet
 from partita.persistence import ConsentError, FileError, classes, files
 from partita.polytopes import Cube
-from partita.solver import History, Progress, Solution, Solver, fit
+from partita.solver import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
 
 KEY = jax.random.key(3)
 
@@ -87,6 +87,8 @@ OTHERS = (
     objectives.NCE(),
     objectives.Perceptron(),
     objectives.PseudoLikelihood(),
+    ONLY_TAU,
+    Alternating(g=5, tau=1),
     kernels.Gibbs(),
     kernels.Metropolis("uniform"),
     samplers.AnnealedImportanceSampling(chains=4),
@@ -400,6 +402,15 @@ def test_an_estimator_without_its_parameters_is_refused(path):
     made = made_of(Learner, width=3)
     with pytest.raises(ValueError, match=r"load would refuse it.*Learner without \['scaler'\]"):
         partita.save(made, path, classes=(Learner,))
+
+
+def test_a_parameter_that_a_file_does_not_know_has_its_default(path):
+    """Files from before `train` was an argument, which trained both parts; and one that knows it."""
+    made = partita.MultilabelClassifier(steps=3, train=Alternating(5, 1))
+    assert round_trip(made, path).get_params() == made.get_params()
+    del made.train
+    again = round_trip(made, path)
+    assert again.get_params() == partita.MultilabelClassifier(steps=3).get_params()
 
 
 def test_estimators_of_scikit_learn_need_consent(path):

@@ -1,5 +1,7 @@
 """Training: convergence, no recompilation, resumption, failure, early stopping, every source of rows."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,14 +15,16 @@ from cases import COUPLINGS, FEATURES, model, some
 from partita import batches, objectives
 from partita._types import RESULTS, Batch
 from partita.couplings import Bilinear
+from partita.divergences import ChiSquare
 from partita.energy import Energy
 from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.networks import MLP, Linear
-from partita.partition import Network, Table, UnseenRowError
+from partita.partition import Bound, Network, Table, UnseenRowError
 from partita.polytopes import Cube
 from partita.progress import ProgressBar
-from partita.solver import HeldOut, Solver, fit
+from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit, ran_away
+from partita.spaces import Hypercube
 
 ROWS = 64
 
@@ -444,3 +448,236 @@ def test_progress_bar_shows_the_run(unary, data, key, capsys):
     assert "training" in shown
     assert "20/20" in shown
     assert "loss" in shown
+
+
+# ------------------------------------------------------------------------------------------------ what is trained
+
+TRAININGS = {"g": ONLY_G, "tau": ONLY_TAU, "in turn": Alternating(g=2, tau=1)}
+RATE, PENALTY = 1e-2, 0.1
+MIN_MIN = objectives.MinMin(8, proposal=None)
+
+
+@pytest.fixture
+def moved(unary):
+    """g away from 0, where tau has something to learn."""
+    return eqx.tree_at(lambda m: m.g.h.layer.bias, unary, jnp.ones(4))
+
+
+def train_parts(start, data, key, train, steps=6, **options):
+    learner = Solver(MIN_MIN, learning_rate=RATE, penalty=PENALTY, train=train)
+    return fit(learner, start, data, steps=steps, every=6, key=key, **options)
+
+
+@eqx.filter_jit
+def slope(part, model, batch, key):
+    """The gradient of the penalized loss in one part of the model, by itself."""
+    where = lambda m: getattr(m, part)  # noqa: E731
+
+    def loss(weights):
+        now = eqx.tree_at(where, model, weights)
+        value = MIN_MIN.loss(now, None, batch, key=key)[0]
+        return value + 0.5 * PENALTY * jnp.sum(weights.h.layer.weight**2) if part == "g" else value
+
+    return eqx.filter_grad(loss)(where(model))
+
+
+def by_hand(start, batch, key, train, steps=6):
+    """optax on each part alone, its own state for each, on the pytree as it is."""
+    model, adam, run_key = start, optax.adam(RATE), Solver(MIN_MIN).init(start, key=key).key
+    states = {part: adam.init(eqx.filter(getattr(start, part), eqx.is_inexact_array)) for part in ("g", "tau")}
+    for step in range(steps):
+        part = {"g": "g", "tau": "tau", "in turn": "ggtggt"[step].replace("t", "tau")}[train]
+        grads = slope(part, model, batch, jax.random.fold_in(run_key, step))
+        update, states[part] = adam.update(grads, states[part])
+        model = eqx.tree_at(
+            lambda m, part=part: getattr(m, part), model, eqx.apply_updates(getattr(model, part), update)
+        )
+    return model
+
+
+@pytest.mark.parametrize("train", TRAININGS)
+def test_the_trained_part_follows_optax_by_hand_and_the_other_is_not_moved(train, moved, data, key):
+    solution = train_parts(moved, data, key, TRAININGS[train])
+    x, y = data
+    expected = by_hand(moved, Batch(jnp.asarray(x, float), jnp.asarray(y), jnp.arange(ROWS)), key, train)
+    for a, b in zip(*(jax.tree.leaves(eqx.filter(m, eqx.is_array)) for m in (solution.model, expected)), strict=True):
+        # Adam on a vector or on a tree, compiled twice: the last bits differ.
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    first = Solver(MIN_MIN).init(moved, key=key)
+    for i, part in enumerate(("g", "tau")):
+        kept = train in ("g", "tau") and part != train
+        assert equal(getattr(solution.model, part), getattr(moved, part)) == kept
+        assert equal(solution.state.optimizer[i], first.optimizer[i]) == kept
+
+
+def test_a_run_resumed_in_mid_phase_equals_an_uninterrupted_one(moved, data, key):
+    """Four steps are g, g, tau, g: the fifth is the second of its phase."""
+    rows = batches.Rows(*data, batch_size=16)
+    whole = train_parts(moved, rows, key, TRAININGS["in turn"], 12)
+    half = train_parts(moved, rows, key, TRAININGS["in turn"], 4)
+    rest = train_parts(moved, rows, key, TRAININGS["in turn"], 12, resume=half)
+    assert equal(whole.state, rest.state)
+    np.testing.assert_array_equal(whole.history.loss, rest.history.loss)
+
+
+def test_frozen_parts_cost_nothing(unary, data, key):
+    """Fewer operations than training both, as XLA counts them: no gradient, no optimizer for what is frozen."""
+    start = EBM(Energy(MLP(FEATURES, 4, width=16, key=key), unary.g.coupling), unary.tau)
+    rows = batches.batch(start, *data)
+
+    def flops(train):
+        learner = Solver(MIN_MIN, train=train)
+        arrays, fixed = eqx.partition(learner.init(start, key=key), eqx.is_array)
+        step = jax.jit(lambda arrays: eqx.filter(learner.step(eqx.combine(arrays, fixed), rows), eqx.is_array))
+        return step.lower(arrays).compile().cost_analysis()["flops"]
+
+    both, only_g, only_tau = (flops(train) for train in (BOTH, ONLY_G, ONLY_TAU))
+    # The backward pass of each network is about twice its forward pass, and Adam a dozen operations for each weight.
+    assert only_g < 0.9 * both
+    assert only_tau < 0.9 * both
+
+
+def test_an_objective_without_tau_leaves_it_alone_under_any_optimizer(unary, data, key):
+    """Decay of all weights would shrink a tau that has no gradient."""
+    learner = Solver(objectives.ExactMLE(), learning_rate=0.1, optimizer=optax.adamw)
+    start = eqx.tree_at(lambda m: m.tau.body.output.bias, unary, jnp.ones(1))
+    assert equal(fit(learner, start, data, steps=5, key=key).model.tau, start.tau)
+
+
+def test_an_amortized_surrogate_is_trained_with_tau_alone_too(key):
+    """Its draws have p to reach, whether g moves or not."""
+    start = model(COUPLINGS["neural-sets"])
+    batch = np.zeros((8, FEATURES)), np.zeros((8, 4), int)
+    learner = Solver(objectives.MinMin(4), learning_rate=RATE, train=ONLY_TAU)
+    done = fit(learner, start, batch, steps=3, every=3, key=key).model
+    assert equal(done.g, start.g)
+    assert not equal(done.tau, start.tau)
+    assert not equal(done.surrogate, start.surrogate)
+
+
+def test_tau_can_be_trained_for_an_energy_that_is_there(data, key):
+    """After exact likelihood tau is where it began; trained alone it comes near LSE, and g stays as it is.
+
+    One number per row is free to be LSE itself, and the surrogate of independent labels is p: the draws have no noise.
+    """
+    start = EBM(Energy(Linear(FEATURES, 4, key=key), Bilinear(Cube(4))), Table(ROWS))
+    learned = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), start, data, steps=100, key=key).model
+    objective = objectives.MinMin(1, proposal=objectives.Neighboring(0.0))
+    # The first masses are e^LSE: an Adam that forgets them soon.
+    quick = functools.partial(optax.adam, b2=0.9)
+    decay = optax.cosine_decay_schedule(1.0, 300)
+    learner = Solver(objective, learning_rate=0.3, optimizer=quick, schedule=decay, train=ONLY_TAU)
+    done = fit(learner, learned, data, steps=300, key=key).model
+    assert equal(done.g, learned.g)
+    exact = np.logaddexp(0, np.asarray(jax.vmap(learned.g.h)(data[0]))).sum(axis=1) - 4 * np.log(2)
+    off = [np.abs(np.asarray(m.tau.values) - exact).mean() for m in (learned, done)]
+    assert off[0] > 0.5
+    assert off[1] < 0.02
+
+
+NO_TAU = "does not train tau, so steps that train tau alone would learn nothing. Use objectives.MinMin"
+NOTHING_LEARNED = {
+    "everything frozen": (lambda: Parts(g=False, tau=False), r"Parts\(g=False, tau=False\) trains nothing"),
+    "no steps of g": (lambda: Alternating(g=0), "at least 1 for g and for tau; got g = 0"),
+    "half a step": (lambda: Alternating(tau=0.5), "whole numbers of steps.*got tau = 0.5"),
+    "True steps": (lambda: Alternating(tau=True), "got tau = True"),
+    **{
+        type(objective).__name__: (lambda objective=objective: Solver(objective, train=ONLY_TAU), NO_TAU)
+        for objective in (
+            objectives.ExactMLE(),
+            objectives.MCMC(),
+            objectives.PseudoLikelihood(),
+            objectives.RatioMatching(),
+            objectives.GeneralizedFenchelYoung(),
+            objectives.Perceptron(),
+            objectives.Preferences(),
+            objectives.Scores(),
+        )
+    },
+    "alternating without tau": (lambda: Solver(objectives.ExactMLE(), train=Alternating()), NO_TAU),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("case", NOTHING_LEARNED)
+def test_what_cannot_learn_is_refused(case):
+    make, message = NOTHING_LEARNED[case]
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_names_of_trainings_belong_to_the_estimators():
+    with pytest.raises(TypeError, match=r"train must be solver.BOTH, ONLY_G.*got 'tau'"):
+        Solver(MIN_MIN, train="tau")
+
+
+@pytest.mark.parametrize("train", [ONLY_TAU, Alternating()])
+def test_a_tau_without_parameters_is_refused_before_any_work(train, unary, data, key):
+    bound = EBM(unary.g, Bound())
+    with pytest.raises(ValueError, match=r"train tau would learn nothing.*tau is a Bound"):
+        fit(Solver(NeverReached(), train=train), bound, data, steps=3, key=key)
+
+
+# ------------------------------------------------------------------------------------------------ runs that diverge
+
+
+def test_a_run_that_ran_away_says_so(unary, data, key):
+    """Sixteen sets: q is worse than the truth by 2.8 nats. At this rate the run ends some hundred nats above q."""
+    wild = Solver(objectives.ExactMLE(), learning_rate=1e3, optimizer=optax.sgd)
+    solution = fit(wild, unary, data, steps=40, every=20, key=key)
+    assert np.isfinite(solution.history.loss).all()
+    assert np.median(solution.history.loss[-4:]) > 20
+    assert solution.result is RESULTS.diverged
+    assert "learning rate" in solution.result.value
+    # The best validated model is kept all the same.
+    values = iter([0.0, 1.0])
+    validated = fit(wild, unary, data, steps=40, every=20, key=key, measure=lambda _: next(values))
+    assert validated.result is RESULTS.diverged
+    assert equal(validated.model, fit(wild, unary, data, steps=20, every=20, key=key).model)
+
+
+TENTH = np.linspace(1, 0, 50)
+ENDS = {
+    "learned": (objectives.ExactMLE(), -TENTH[::-1], [], False),
+    "above q by less than log |Y|": (objectives.ExactMLE(), 2.5 * TENTH[::-1], [], False),
+    "above q by more": (objectives.ExactMLE(), 4 * TENTH[::-1], [], True),
+    "from a warm start back to q": (objectives.MinMin(), 5 * TENTH[::-1] - 5, [], False),
+    "from a bad start": (objectives.MinMin(), 100 * TENTH + 1, [], False),
+    "one bad step at the end": (objectives.MinMin(), np.r_[TENTH, 1e6], [], False),
+    "away and back": (objectives.MinMin(), np.r_[0, 1e4 * TENTH, np.zeros(10)], [], False),
+    "below what any likelihood can be": (objectives.MinMin(), -6 * TENTH[::-1], [], True),
+    "chains, whose loss is no likelihood": (objectives.MCMC(), -1e3 * TENTH[::-1], [9.0] * 50, False),
+    "chains at a little more than the data's energy": (objectives.MCMC(), 5 * TENTH[::-1], [9.0] * 50, False),
+    "chains at far more": (objectives.MCMC(), 7 * TENTH[::-1], [9.0] * 50, True),
+    "chains with too large an energy": (objectives.MCMC(), TENTH, [1e6] * 50, True),
+    "a large energy that can be normalized": (objectives.ExactMLE(), -TENTH, [1e5] * 50, False),
+    "a perceptron": (objectives.Perceptron(), 1e3 * TENTH[::-1], [], False),
+    "no step": (objectives.ExactMLE(), [], [], False),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_what_counts_as_run_away(case, unary):
+    objective, losses, scales, expected = ENDS[case]
+    assert ran_away(objective, unary, np.asarray(losses, float), np.asarray(scales, float)) == expected
+
+
+def test_other_divergences_have_other_scales(unary):
+    """Sparsemax wants energies and losses of the size of |Y|."""
+    sparse = EBM(unary.g, Network(unary.tau.body, ChiSquare()), f=ChiSquare())
+    rising = np.linspace(0, 5, 50)
+    assert ran_away(objectives.MinMin(proposal=None), unary, rising, np.zeros(0))
+    assert not ran_away(objectives.MinMin(proposal=None), sparse, rising, np.full(50, 1e6))
+    assert ran_away(objectives.MinMin(proposal=None), sparse, 10 * rising, np.zeros(0))
+
+
+# --------------------------------------------------------------------------------------------------- the optimizer
+
+
+def test_the_objective_says_which_optimizer_it_wants():
+    body = MLP(FEATURES, (4,), width=4, key=jax.random.key(0))
+    game = objectives.MinMax(objectives.Generator(Hypercube(4), body))
+    assert Solver(MIN_MIN).optimizer is optax.adam
+    assert Solver(game).optimizer is game.optimizer is optax.optimistic_adam_v2
+    assert Solver(game, optimizer=optax.sgd).optimizer is optax.sgd

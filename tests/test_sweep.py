@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import equinox as eqx
+import jax
 import joblib
 import numpy as np
 import pytest
@@ -55,6 +57,21 @@ def test_points_may_weigh_rows_their_own_way():
     losses = train(points, weights=weights).losses
     # Before the first step every loss is 0.
     assert (losses[1:, 0] != losses[1:, 1]).all()
+
+
+def test_a_grid_trains_what_it_is_told_to():
+    """Ten steps of g, then ten of tau: what is frozen keeps its bits, and each point is trained as it is alone."""
+    points, in_turn, seen = sweep.Grid((1e-3, 3e-2), (0.1,), (0,)).points(), pt.solver.Alternating(g=10, tau=10), []
+    together = train(points, train=in_turn, callbacks=[lambda now: seen.append(now.model)])
+    for i, point in enumerate(points):
+        alone = train([point], train=in_turn)
+        # As above: the loss is a sum over rows, which rounds in another order.
+        np.testing.assert_allclose(alone.losses[:, 0], together.losses[:, i], rtol=1e-6, atol=1e-7)
+    begun, half, end = pt.members.stacked([make(jax.random.key(0))] * 2), *seen
+    assert eqx.tree_equal(half.tau, begun.tau)
+    assert not eqx.tree_equal(half.g, begun.g)
+    assert eqx.tree_equal(end.g, half.g)
+    assert not eqx.tree_equal(end.tau, half.tau)
 
 
 def test_no_points_are_refused():

@@ -59,6 +59,27 @@ def fit(
             "perceptron."
         ),
     ] = None,
+    loss: Annotated[
+        Name, typer.Option(help="logistic, sparsemax, tsallis, jensen-shannon, hellinger or reverse-kl.")
+    ] = None,
+    tau: Annotated[
+        Name,
+        typer.Option(
+            help="The learned log-partition: residual (a bound, corrected), logits, or of x as in the paper, mlp, "
+            "resnet, icnn, linear or constant."
+        ),
+    ] = None,
+    proposal: Annotated[
+        Name, typer.Option(help="Where min-min and nce draw from: surrogate, or reference (the paper's Algorithm 1).")
+    ] = None,
+    parts: Annotated[
+        Name,
+        typer.Option(
+            "--train",
+            help="both, g, or alternate (steps of g and tau in turn); tau alone needs an energy learned before, which "
+            "only Python can give.",
+        ),
+    ] = None,
     decision: Annotated[
         Name,
         typer.Option(
@@ -86,6 +107,7 @@ def fit(
         outputs.check(path, force)
     given = {"model": model, "coupling": coupling, "objective": objective, "decision": decision, "steps": steps}
     given |= {"members": members, "random_state": seed, "verbose": int(not quiet)}
+    given |= {"loss": loss, "log_partition": tau, "proposal": proposal, "train": parts}
     given |= {"reference": _reference(reference, task)}
     known: Any = task
     found = datasets.read(train, task=known, labels=_columns(labels, task))

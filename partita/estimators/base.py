@@ -27,7 +27,7 @@ from ..objectives import AbstractObjective, Neighboring
 from ..partition import AbstractTau, Table
 from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
-from ..solver import History, Progress, Solver
+from ..solver import AbstractTraining, History, Progress, Solver
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
 from .references import Reference, check_reference, fit_reference
@@ -87,6 +87,7 @@ class AbstractEstimator(BaseEstimator):
     decision: Any
     random_state: Any
     verbose: int
+    train: Any
     members: int
     steps: int | None
     learning_rate: float
@@ -222,7 +223,8 @@ class AbstractEstimator(BaseEstimator):
 
     def _train(self, data: training.Data, folds: list, held: Any, callbacks: Callbacks, kept: Any) -> Any:
         key = jax.random.key(self.seed_)
-        self._begin(data, key)
+        self._warn_of_unobserved(data)
+        at_reference = not self._begin(data, key) and isinstance(self.model, str)
         size = members.size(self.members_)
         penalties = self._penalties(data)
         plan = training.Plan(
@@ -235,6 +237,7 @@ class AbstractEstimator(BaseEstimator):
             folds,
             size,
             min(1.0, len(self.classes_) ** 2 / 2 / len(data.y)),
+            names.training(self.train, self.objective_),
         )
         started = self.members_
         with _progress(self.verbose) as shown:
@@ -248,15 +251,22 @@ class AbstractEstimator(BaseEstimator):
                 callbacks=[*shown, *callbacks],
                 **({} if kept is None else {"keep": kept.keep, "resume": kept.load}),
             )
-        _warn_of_failures(trained.failed, size)
+        _warn_of_endings(trained.endings, at_reference)
         self.penalty_ = trained.penalty
         self.history_ = History({"loss": _mean_losses(trained.losses)}, trained.measures)
         self._calibrate(trained, data)
         if self.refit and trained.unseen:
             with _progress(self.verbose, "fit on all rows") as shown:
                 again = jax.random.fold_in(key, 1)
-                return self._keep(training.refit(plan, started, data, trained.penalty, key=again, callbacks=shown))
+                refitted = training.refit(plan, started, data, trained.penalty, key=again, callbacks=shown)
+            _warn_of_endings(refitted.endings, at_reference)
+            return self._keep(refitted.models)
         return self._keep(trained.models)
+
+    def _warn_of_unobserved(self, data: training.Data) -> None:
+        """Say so where nothing can be learned from any row."""
+        if data.free is not None and ((data.free[:, :1] > 0) & (data.free == data.free[:, :1])).all():
+            warnings.warn("Nothing of y is observed in any row: the model is the reference itself.", stacklevel=4)
 
     def _worth(self) -> Callable[[EBM, training.Data], float] | None:
         """By what to choose among penalties, if not by the likelihood of held-out rows."""
@@ -271,8 +281,11 @@ class AbstractEstimator(BaseEstimator):
     def _usual_penalties(self, data: training.Data) -> tuple[float, ...]:
         """Those to choose from where none is asked for."""
 
-    def _begin(self, data: training.Data, key: Key) -> None:
-        """Members to start from: new ones, or with `warm_start` those of the last fit; and what trains them."""
+    def _begin(self, data: training.Data, key: Key) -> bool:
+        """Members to start from: new ones, or with `warm_start` those of the last fit; and what trains them.
+
+        Returns whether they are those of the last fit.
+        """
         space, shape = self.codec_.space, data.x.shape[1:]
         make_key, coupling_key, objective_key = jax.random.split(jax.random.fold_in(key, 2), 3)
         coupling = names.coupling(self.coupling, space, coupling_key)
@@ -292,17 +305,21 @@ class AbstractEstimator(BaseEstimator):
         )
         fresh = members.made(recipe, jax.random.split(make_key, 1 if alone else self.members))
         same = self.warm_start and hasattr(self, "members_") and _alike(self.members_, fresh)
+        train = self._check_training(has_energy=same)
         self.members_ = self.members_ if same else fresh
         self.scale_, self.threshold_, self._state = 1.0, None, None
         first = members.member(self.members_, 0)
         self.objective_ = names.objective(
-            self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), key=objective_key
+            self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
         # How outputs that are known in part are summed over, "exact" or by a "bound"; None where all are whole.
         self.completion_ = None if data.free is None else observed.completion(first)
+        return same
 
     def _pass_over(self, data: training.Data) -> "AbstractEstimator":
-        solver = Solver(self.objective_, learning_rate=self.learning_rate, penalty=self._penalties(data)[0])
+        train = names.training(self.train, self.objective_)
+        rate, penalty = self.learning_rate, self._penalties(data)[0]
+        solver = Solver(self.objective_, learning_rate=rate, penalty=penalty, train=train)
         key = jax.random.fold_in(jax.random.key(self.seed_), len(self.history_.loss))
         steps = max(1, len(data.y) // self.batch_size)
         began = members.start(solver, self.members_, key=key, state=self._state)
@@ -310,7 +327,9 @@ class AbstractEstimator(BaseEstimator):
         now = members.fit(solver, self.members_, rows, steps=steps, key=key, every=steps, resume=began)
         self._state = now.state
         self.history_ = History({"loss": np.concatenate([self.history_.loss, _mean_losses(now.losses)])}, [])
-        self._calibrate(training.Trained(now.models, [], now.losses, [], 0.0), data)
+        ended = training.endings(now, self.objective_)
+        _warn_of_endings(ended)
+        self._calibrate(training.Trained(now.models, [], now.losses, [], 0.0, ended), data)
         return self._keep(now.models)
 
     def _keep(self, models: EBM) -> "AbstractEstimator":
@@ -385,6 +404,7 @@ class AbstractEstimator(BaseEstimator):
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}.")
         self._check_names()
+        self._check_training(has_energy=self.warm_start and hasattr(self, "members_"))
 
     def _check_names(self) -> None:
         names.named("objective", self.objective, names.OBJECTIVES, AbstractObjective)
@@ -396,6 +416,17 @@ class AbstractEstimator(BaseEstimator):
         if not callable(self.model):
             names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)
         check_reference(self.reference, "predict" if self._family() else "predict_proba", **self._family())
+
+    def _check_training(self, has_energy: bool) -> AbstractTraining:
+        """What is trained; refused where tau alone is and g would stay at its start, where p is q."""
+        train = names.training(self.train, self.objective)
+        if not (has_energy or any(parts.g for parts in train.phases())) and isinstance(self.model, str):
+            raise ValueError(
+                f"train={self.train!r} needs an energy that is there, but g starts at zero. Fit with train='g' or "
+                "'both' first and then with warm_start=True (same coupling, model and log_partition), or give a "
+                "trained module as model."
+            )
+        return train
 
     def _settings(self) -> dict[str, Any]:
         """What changes the result of a fit."""
@@ -413,15 +444,31 @@ def _check_number(name: str, value: Any, kind: Any, least: float = -np.inf, abov
         raise ValueError(f"{name} must be {what} {bound}; got {value!r}.")
 
 
-def _warn_of_failures(failed: int, size: int) -> None:
-    """A member whose loss is not finite stays at the last step before: an answer, but perhaps not a good one."""
+def _warn_of_endings(ended: training.Endings, at_reference: bool = False) -> None:
+    """Say which members did not end as they should; `at_reference` where they started at p = q."""
+    size, failed, diverged, unimproved = ended
+    messages = []
     if failed:
-        warnings.warn(
+        # Such a member stays at the last step before: an answer, but perhaps not a good one.
+        messages.append(
             f"The loss of {failed} of {size} members became infinite, and they are kept as they were before. Lower "
-            "learning_rate or raise penalty.",
-            ConvergenceWarning,
-            stacklevel=4,
+            "learning_rate or raise penalty."
         )
+    if diverged:
+        messages.append(
+            f"{diverged} of {size} members ran away: their loss ended far above where it began, or their energies are "
+            "too large to be normalized. Lower learning_rate or raise penalty."
+        )
+    if unimproved:
+        who = "No member" if unimproved == size else f"{size - unimproved} of {size} members"
+        stays = "the reference itself, p = q" if at_reference else "what it was before the fit"
+        model = "the model" if unimproved == size else "each of the others"
+        messages.append(
+            f"{who} improved on held-out rows: {model} is {stays}. Features that tell more, more rows, another "
+            "learning_rate or more steps may help."
+        )
+    for message in messages:
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
 
 def _mean_losses(losses: np.ndarray) -> np.ndarray:

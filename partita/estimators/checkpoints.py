@@ -54,10 +54,11 @@ class Checkpoint:
             return None
         (models, state), info = load_leaves(path, (like.models, like.state))
         self._check(info["mark"], path)
-        return Members(models, state, info["losses"], info["measures"], tuple(info["steps"]))
+        return Members(models, state, info["losses"], info["scales"], info["measures"], tuple(info["steps"]))
 
     def keep(self, now: Members) -> None:
-        info = {"mark": self.mark, "losses": now.losses, "measures": now.measures, "steps": list(now.steps)}
+        info = {"mark": self.mark, "losses": now.losses, "scales": now.scales, "measures": now.measures}
+        info |= {"steps": list(now.steps)}
         save_leaves(self.folder / "fit.safetensors", (now.models, now.state), info)
 
     def _check(self, mark: str, path: Path) -> None:

@@ -1,5 +1,6 @@
 """Label sets."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -11,6 +12,9 @@ from ..preprocessing import Encoded, LabelSets
 from ..spaces import Simplex
 from . import names, training
 from .answers import AbstractAnswers, unseen_marginals
+
+# Labels that a warning names.
+NAMED = 5
 
 
 class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
@@ -32,6 +36,9 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     reference       "uniform", a measure, or a classifier with predict_proba, which is fitted out of fold
     proposal        "surrogate", or "reference" (the paper's Algorithm 1)
     decision        "mode", "hamming", "f1", "micro_f1" (its threshold from held-out rows), or a rule of `decisions`
+    train           "both", "g", "tau" (for the energy of the last fit, with `warm_start`, or of a trained `model`), or
+                    "alternate" (5 steps of g, 5 of tau, and again; others by `solver.Alternating`). What is not trained
+                    is not moved. Where steps train tau alone, objective "auto" is min-min
     members         how many models are trained and averaged
     steps           of training; None for 10 passes over the data, at least 600 and at most 3,000
     penalty         on the weights; of several, the one that suits held-out rows best. None: 0.03, and where there are
@@ -64,6 +71,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         random_state: Any = None,
         verbose: int = 0,
         *,
+        train: Any = "both",
         members: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,
@@ -104,6 +112,18 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
                 f"are {list(self.codec_.classes)[:10]}."
             )
         return np.array([float(self.class_weight.get(label, 1.0)) for label in self.codec_.classes])
+
+    def _warn_of_unobserved(self, data):
+        super()._warn_of_unobserved(data)
+        never = [] if data.free is None else np.flatnonzero((data.free > 0).all(axis=0)).tolist()
+        if 0 < len(never) < len(self.classes_):
+            shown = ", ".join(repr(self.codec_.classes[j]) for j in never[:NAMED])
+            more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
+            warnings.warn(
+                f"Labels that are missing in every row cannot be learned: {shown}{more}. Leave them out, or observe "
+                "them in some rows.",
+                stacklevel=4,
+            )
 
     def _usual_penalties(self, data):
         k = data.y.shape[1]

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import optax
 
 from .. import exact
 from .._types import Key, PyTree
@@ -19,6 +18,7 @@ from ..networks import ICNN, MLP, Linear, ResNet
 from ..objectives import (
     MCMC,
     NCE,
+    AbstractEnergyObjective,
     AbstractObjective,
     ExactMLE,
     GeneralizedFenchelYoung,
@@ -32,6 +32,7 @@ from ..objectives import (
 )
 from ..partition import AbstractTau, Network, Residual, Table
 from ..polytopes import Birkhoff, Cube, Permutahedron, ProbabilitySimplex
+from ..solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating
 from ..spaces import AbstractSpace, Permutations, Simplex, TooLargeError
 from ..surrogates import AbstractSurrogate, Amortized, find
 
@@ -70,18 +71,24 @@ NETWORKS: dict[str, Callable[..., PyTree]] = {
 }
 LOG_PARTITIONS = ("residual", "logits", "mlp", "resnet", "icnn", "linear", "constant")
 PROPOSALS: dict[str, Neighboring | None] = {"surrogate": Neighboring(), "reference": None}
-OBJECTIVES = (
-    "auto",
-    "min-min",
-    "exact",
-    "min-max",
-    "mcmc",
-    "nce",
-    "pseudo-likelihood",
-    "ratio-matching",
-    "fenchel-young",
-    "perceptron",
-)
+OBJECTIVES: dict[str, type[AbstractObjective]] = {
+    "auto": AbstractObjective,
+    "min-min": MinMin,
+    "exact": ExactMLE,
+    "min-max": MinMax,
+    "mcmc": MCMC,
+    "nce": NCE,
+    "pseudo-likelihood": PseudoLikelihood,
+    "ratio-matching": RatioMatching,
+    "fenchel-young": GeneralizedFenchelYoung,
+    "perceptron": Perceptron,
+}
+TRAININGS: dict[str, AbstractTraining] = {
+    "both": BOTH,
+    "g": ONLY_G,
+    "tau": ONLY_TAU,
+    "alternate": Alternating(g=5, tau=5),
+}
 
 
 def named(what: str, value: Any, table: Mapping[str, Any] | tuple[str, ...], *kinds: type) -> Any:
@@ -169,18 +176,40 @@ def summable(model: EBM, outputs: int, ranked: int) -> bool:
     return not isinstance(method, exact.SubsetDP) or model.space.shape[0] <= ranked
 
 
-def objective(value: Any, proposal: Any, model: EBM, num: int, features: int, *, key: Key) -> AbstractObjective:
-    """By name or as it is, for the model at hand."""
-    value = named("objective", value, OBJECTIVES, AbstractObjective)
+def training(value: Any, objective: Any) -> AbstractTraining:
+    """What is trained, by name or as it is; refused where the objective, by name or as it is, does not train tau."""
+    train = named("train", value, TRAININGS, AbstractTraining)
+    known = named("objective", objective, OBJECTIVES, AbstractObjective)
+    no_tau = issubclass(known, AbstractEnergyObjective) if isinstance(known, type) else not known.trains_tau
+    if no_tau and not all(parts.g for parts in train.phases()):
+        raise ValueError(
+            f"train={value!r} has steps that train tau alone, and objective={objective!r} does not train tau. Use "
+            "objective='min-min' or 'nce', or train='g'."
+        )
+    return train
+
+
+def objective(
+    value: Any,
+    proposal: Any,
+    model: EBM,
+    num: int,
+    features: int,
+    *,
+    train: AbstractTraining = BOTH,
+    key: Key,
+) -> AbstractObjective:
+    """By name or as it is, for the model at hand and what is trained of it."""
+    value = named("objective", value, tuple(OBJECTIVES), AbstractObjective)
     proposal = named("proposal", proposal, PROPOSALS, Neighboring, AbstractMeasure)
     if isinstance(value, AbstractObjective):
         return value
     if value == "auto":
-        value = "exact" if cheap(model) else "min-min"
+        value = "exact" if cheap(model) and all(parts.g for parts in train.phases()) else "min-min"
     if value == "min-max":
         # Sets and rankings alike: one number per label.
         body = MLP(features, model.space.shape, key=key)
-        return MinMax(Generator(model.space, body), optimizer=optax.optimistic_adam_v2)
+        return MinMax(Generator(model.space, body))
     if isinstance(model.space, Simplex) and isinstance(proposal, Neighboring):
         proposal = None
     makers = {

@@ -46,6 +46,7 @@ class LabelRanker(AbstractAnswers):
         random_state: Any = None,
         verbose: int = 0,
         *,
+        train: Any = "both",
         members: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,

@@ -13,7 +13,7 @@ from ..batches import Rows, alike, batch
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..partition import table_of
-from ..solver import Progress, Solver, cosine
+from ..solver import AbstractTraining, Progress, Solver, cosine
 from .names import cheap
 
 MAX_HELD = 1000
@@ -60,17 +60,15 @@ class Plan(NamedTuple):
     folds: list[np.ndarray]
     size: int
     pairs: float
+    train: AbstractTraining
 
     def solver(self, penalties: Sequence[float]) -> Solver:
         """One solver per member: all members of the first penalty, then of the next.
 
         Pairs of labels that are few beside the rows are penalized less, by that ratio.
         """
-        rate, schedule = self.learning_rate, cosine(self.steps)
-        made = [
-            Solver(self.objective, learning_rate=rate, penalty=p, coupling_penalty=self.pairs * p, schedule=schedule)
-            for p in penalties
-        ]
+        same = {"learning_rate": self.learning_rate, "schedule": cosine(self.steps), "train": self.train}
+        made = [Solver(self.objective, penalty=p, coupling_penalty=self.pairs * p, **same) for p in penalties]
         return members.stacked([solver for solver in made for _ in range(self.size)])
 
     @property
@@ -78,15 +76,24 @@ class Plan(NamedTuple):
         return min(self.steps, max(10, self.steps // VALIDATIONS))
 
 
+class Endings(NamedTuple):
+    """How many of the `size` members failed (an infinite loss), diverged, or were never better than at their start."""
+
+    size: int
+    failed: int
+    diverged: int
+    unimproved: int
+
+
 class Trained(NamedTuple):
-    """The members to keep, the rows each has not seen, and the losses on the way."""
+    """The members to keep, the rows each has not seen, the losses on the way, and how the members ended."""
 
     models: EBM
     unseen: list[np.ndarray]
     losses: np.ndarray
     measures: list[tuple[int, float]]
     penalty: float
-    failed: int = 0
+    endings: Endings
 
 
 def num_steps(n: int, batch_size: int) -> int:
@@ -151,15 +158,25 @@ def cross_fit(
     best = 0 if held is None else int(np.argmin(price.reshape(num, plan.size).mean(axis=1)))
     chosen = slice(best * plan.size, (best + 1) * plan.size)
     measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
-    failed = int(np.asarray(now.state.failed)[chosen].sum())
+    ended = endings(now, plan.objective, chosen, validated=held is not None and plan.patience is not None)
     kept = members.member(found, chosen)
-    return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], failed)
+    return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], ended)
 
 
-def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, callbacks: Sequence[Any] = ()) -> EBM:
+def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, callbacks: Sequence[Any] = ()) -> Trained:
     """Members that have seen all rows."""
     solver, rows = plan.solver([penalty]), data.rows(plan.batch_size)
-    return members.fit(solver, models, rows, steps=plan.steps, key=key, every=plan.every, callbacks=callbacks).models
+    now = members.fit(solver, models, rows, steps=plan.steps, key=key, every=plan.every, callbacks=callbacks)
+    return Trained(now.models, [], now.losses, [], penalty, endings(now, plan.objective))
+
+
+def endings(
+    now: members.Members, objective: AbstractObjective, chosen: slice = slice(None), validated: bool = False
+) -> Endings:
+    """How the chosen members ended; `validated` members are kept at their best validation."""
+    failed, diverged = np.asarray(now.state.failed)[chosen], now.ran_away(objective)[chosen]
+    unimproved = now.stale()[chosen] == len(now.measures) - 1 if validated else np.zeros(len(failed), bool)
+    return Endings(len(failed), int(failed.sum()), int(diverged.sum()), int(unimproved.sum()))
 
 
 def calibrated(trained: Trained, data: Data, score: Callable[[EBM, Data], float]) -> float:

@@ -1,6 +1,6 @@
 """Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
 
-from .base import AbstractObjective
+from .base import AbstractEnergyObjective, AbstractObjective
 from .contrastive import NCE, PseudoLikelihood, RatioMatching
 from .fenchel_young import GeneralizedFenchelYoung, Perceptron
 from .likelihood import MCMC, ExactMLE
@@ -12,6 +12,7 @@ from .supervision import Preferences, Scores
 __all__ = [
     "MCMC",
     "NCE",
+    "AbstractEnergyObjective",
     "AbstractObjective",
     "ExactMLE",
     "GeneralizedFenchelYoung",

@@ -1,10 +1,14 @@
 """What all objectives share."""
 
 import abc
+import math
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 
 from .. import observed
 from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
@@ -27,6 +31,38 @@ class AbstractObjective(eqx.Module):
 
     def check(self, model: EBM) -> None:
         """Raise where this objective cannot serve the model; called before any work."""
+
+    @property
+    def trains_tau(self) -> bool:
+        """Whether the loss depends on the learned tau."""
+        return True
+
+    def preferred_optimizer(self) -> Callable[[Any], optax.GradientTransformation]:
+        """The optimizer of a `Solver` that is given none."""
+        return optax.adam
+
+    def credible(self, model: EBM) -> tuple[float, float]:
+        """(the least value, the largest rise above the start) with which a run can end that has not diverged; infinite
+        where the value of the loss does not tell."""
+        return -math.inf, math.inf
+
+
+class AbstractEnergyObjective(AbstractObjective):
+    """Learns g alone: the learned tau has no part in the loss."""
+
+    @property
+    def trains_tau(self):
+        return False
+
+
+def credible_likelihood(model: EBM) -> tuple[float, float]:
+    """`credible` of a likelihood relative to q, by what q loses against knowing y: D_f(y, q), log |Y| for KL.
+
+    Training starts at q, where the loss is 0. One that ends higher by as much is worse than q by more than q is worse
+    than the truth. None is below the truth's; twice as far, since q(y) may be below 1 / |Y|, nothing is normalized.
+    """
+    span = max(1.0, model.f.span(model.space.log_size))
+    return -2 * span, span
 
 
 def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from .._types import Array, Float, Scalar
 from ..measures import AbstractMeasure
 from ..spaces import Hypercube
-from .base import AbstractObjective, check_kl, check_whole, mean
+from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, credible_likelihood, mean
 from .proposals import Neighboring, Proposal, check_proposal
 
 COMPARES = "compares densities q exp(g)"
@@ -35,6 +35,9 @@ class NCE(AbstractObjective):
         check_kl(self, model, COMPARES)
         check_proposal(self.noise, model)
 
+    def credible(self, model):
+        return credible_likelihood(model)
+
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)
@@ -52,7 +55,7 @@ class NCE(AbstractObjective):
         return mean(losses, batch), (state, {"told_apart": told.mean()})
 
 
-class AbstractLocal(AbstractObjective):
+class AbstractLocal(AbstractEnergyObjective):
     """Compares the observed y with every output one local move away: no normalizer is needed, and none is learned."""
 
     @abc.abstractmethod
@@ -64,6 +67,9 @@ class AbstractLocal(AbstractObjective):
         if not isinstance(model.space, Hypercube):
             name = type(self).__name__
             raise ValueError(f"{name} flips one label at a time: it needs label sets (Hypercube), not {model.space}.")
+
+    def credible(self, model):
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)

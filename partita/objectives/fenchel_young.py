@@ -7,10 +7,10 @@ from .. import oracles
 from ..measures import Uniform
 from ..oracles import AbstractOracle
 from ..regularizers import AbstractRegularizer, Nothing, SquaredNorm
-from .base import AbstractObjective, check_whole, mean
+from .base import AbstractEnergyObjective, check_whole, mean
 
 
-class AbstractFenchelYoung(AbstractObjective):
+class AbstractFenchelYoung(AbstractEnergyObjective):
     """max over mu in C of Phi(theta, mu) - Omega(mu), less its value at phi(y): zero where phi(y) is the argmax.
 
     It learns g alone, so that the relaxed argmax is y (`inference.relaxed_mode` with the same regularizer); q and tau

@@ -1,5 +1,7 @@
 """Maximum likelihood, by exact sums or by Markov chains."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,10 @@ from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
-from .base import AbstractObjective, check_whole, mean, score, told
+from .base import AbstractEnergyObjective, check_whole, credible_likelihood, mean, score, told
 
 
-class ExactMLE(AbstractObjective):
+class ExactMLE(AbstractEnergyObjective):
     """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained.
 
     Of a y with missing labels or ties it is the likelihood of what is observed (`observed.energy`).
@@ -22,14 +24,19 @@ class ExactMLE(AbstractObjective):
     def check(self, model):
         exact.method(model)
 
+    def credible(self, model):
+        return credible_likelihood(model)
+
     def loss(self, model, state, batch, *, key):
         def of_row(x, y, free, index, reference):
             row = model.row(x, index, reference)
             value, tau = exact.solve(model, row)
-            return value - score(model, row, tau, y, free)
+            observed = score(model, row, tau, y, free)
+            # Under KL tau is max g up to log |Y|.
+            return value - observed, jnp.maximum(jnp.abs(value), jnp.abs(observed))
 
-        losses = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
-        return mean(told(losses, batch), batch), (state, {})
+        losses, scale = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
+        return mean(told(losses, batch), batch), (state, {"scale": scale.max()})
 
 
 class Chains(eqx.Module):
@@ -39,7 +46,7 @@ class Chains(eqx.Module):
     visited: Bool[Array, " rows"]
 
 
-class MCMC(AbstractObjective):
+class MCMC(AbstractEnergyObjective):
     """mean_y' g(x, y') - g(x, y), y' from Markov chains that leave p as it is: for KL.
 
     Its gradient estimates that of the negative log-likelihood, E_p[grad g(x, y')] - grad g(x, y); its value is no
@@ -75,6 +82,10 @@ class MCMC(AbstractObjective):
         if self.start == "surrogate" and model.surrogate is None:
             raise ValueError("start='surrogate' needs a model with a surrogate, and this one has none. Use start='q'.")
         self.kernel.check(model.space)
+
+    def credible(self, model):
+        # LSE is at least g(x, y') - log |Y|: y' that score higher by twice log |Y| make the likelihood a diverged one.
+        return -math.inf, 2 * credible_likelihood(model)[1]
 
     def init(self, model, *, key):
         if self.persistent is None:

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from .._types import Array, Float, PyTree, Scalar
 from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
 from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
-from .base import AbstractObjective, check_kl, check_whole, mean
+from .base import AbstractEnergyObjective, check_kl, check_whole, credible_likelihood, mean
 
 
 class Generator(eqx.Module):
@@ -49,14 +49,14 @@ class Playing(NamedTuple):
     moments: PyTree
 
 
-class MinMax(AbstractObjective):
+class MinMax(AbstractEnergyObjective):
     """min over g, max over p of E_{y' ~ p} g(x, y') - KL(p, q) - g(x, y): the likelihood where p can become p_g.
 
     The generator takes one step of its own, by `optimizer` and `learning_rate`, for each step of g. Its gradient is the
     score function's, less the mean reward of the row's other draws. KL is exact for independent labels and by the same
-    draws otherwise. The paper gives both players optimistic Adam: `Solver(..., optimizer=optax.optimistic_adam_v2)`.
-    A generator at ten times the rate of g follows it; at the same rate both may go round in circles. The trained
-    generator is in the state, `Playing`; tau is not trained.
+    draws otherwise. As in the paper both players have optimistic Adam: `optimizer` is that of g too, unless the
+    `Solver` is given another. A generator at ten times the rate of g follows it; at the same rate both may go round in
+    circles. The trained generator is in the state, `Playing`; tau is not trained.
     """
 
     generator: Generator
@@ -84,6 +84,14 @@ class MinMax(AbstractObjective):
                 "MinMax needs a reference that excludes no output: the generator draws them all, and KL(p, q) would be "
                 "infinite. Use objectives.MinMin."
             )
+
+    def preferred_optimizer(self):
+        return self.optimizer
+
+    def credible(self, model):
+        # E_p g - KL(p, q) is at most the log-partition: the likelihood's loss is higher. Far below the truth's, the
+        # generator has lost g.
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)

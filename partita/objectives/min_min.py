@@ -11,7 +11,7 @@ from ..measures import AbstractMeasure
 from ..model import EBM
 from ..samplers import effective
 from ..surrogates import Amortized
-from .base import AbstractObjective, mean, score, told
+from .base import AbstractObjective, credible_likelihood, mean, score, told
 from .proposals import Neighboring, Proposal, check_proposal
 
 
@@ -46,6 +46,9 @@ class MinMin(AbstractObjective):
 
     def check(self, model):
         check_proposal(self.proposal, model)
+
+    def credible(self, model):
+        return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
         rows = jax.vmap(model.row)(batch.x, batch.index, batch.reference)

@@ -1,17 +1,20 @@
 """Other supervision: which of two outputs is better, or how good one output is.
 
-Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; train it afterwards with
-another objective where probabilities are wanted.
+Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; where probabilities are
+wanted train it afterwards, `Solver(objectives.MinMin(), train=solver.ONLY_TAU)`.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .base import AbstractObjective, check_whole, mean
+from .base import AbstractEnergyObjective, check_whole, mean
+
+# A guess costs log 2 nats: a run that ends more than one above that has diverged.
+CREDIBLE_GUESSES = (0.0, 1.0)
 
 
-class Preferences(AbstractObjective):
+class Preferences(AbstractEnergyObjective):
     """-log sigmoid(scale (g(x, y+) - g(x, y-))): Bradley-Terry on g, from `batches.Preferences`.
 
     This is the DPO loss as well. With p = q exp(g - LSE_g) the log-ratio log p / q is g - LSE_g, and the difference of
@@ -24,6 +27,9 @@ class Preferences(AbstractObjective):
     def __check_init__(self):
         if not self.scale > 0:
             raise ValueError(f"Preferences needs a scale > 0; got {self.scale}.")
+
+    def credible(self, model):
+        return CREDIBLE_GUESSES
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
@@ -38,7 +44,7 @@ class Preferences(AbstractObjective):
         return mean(jax.nn.softplus(-self.scale * margin), batch), (state, {"agree": jnp.mean(margin > 0)})
 
 
-class Scores(AbstractObjective):
+class Scores(AbstractEnergyObjective):
     """A loss of g(x, y) against a score t, from `batches.Scores`: "squared", (g - t)^2 / 2, for real t; "logistic",
     -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from 0 (bad) to 1 (good)."""
 
@@ -47,6 +53,9 @@ class Scores(AbstractObjective):
     def __check_init__(self):
         if self.kind not in ("squared", "logistic"):
             raise ValueError(f"Scores knows the losses 'squared' and 'logistic'; got {self.kind!r}.")
+
+    def credible(self, model):
+        return CREDIBLE_GUESSES if self.kind == "logistic" else super().credible(model)
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-import optax
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
@@ -17,7 +16,7 @@ from ..couplings import LinearQuadratic
 from ..estimators import names
 from ..measures import Uniform
 from ..model import EBM
-from ..objectives import AbstractObjective, GeneralizedFenchelYoung, MinMax, MinMin
+from ..objectives import AbstractObjective, GeneralizedFenchelYoung, MinMin
 from ..oracles import LocalSearch
 from ..regularizers import SquaredNorm
 from ..solver import Progress
@@ -205,7 +204,6 @@ class _Trainer:
             every=math.ceil(self.effort.steps / self.effort.checks),
             weights=np.tile(weight, (len(points), 1)),
             tau_factor=self.factor,
-            optimizer=_optimizer(self.objective),
             callbacks=callbacks,
         ).state.good
 
@@ -236,10 +234,6 @@ def _objective(setting: Setting, effort: Effort, model: EBM, features: int) -> A
         omega = SquaredNorm(1.0)
         return GeneralizedFenchelYoung(omega, oracles.coarse(model.g.coupling, omega))
     return names.objective(setting.objective, "reference", model, effort.draws, features, key=jax.random.key(1))
-
-
-def _optimizer(objective: AbstractObjective) -> Any:
-    return optax.optimistic_adam_v2 if isinstance(objective, MinMax) else optax.adam
 
 
 def _space(setting: Setting, k: int) -> AbstractSpace:

@@ -104,6 +104,10 @@ def rebuild(cls: Any, values: dict[str, Any]) -> Any:
     """The object of these fields. Neither `__init__` nor `__new__` of its class is called, only `__check_init__`."""
     if issubclass(cls, enum.Enum):
         raise FileError(f"makes a {name_of(cls)} of fields, but it has members.")
+    if issubclass(cls, BaseEstimator) and cls.__module__.split(".")[0] == PACKAGE:
+        # A file from before a parameter was added: its default is what there was then.
+        known = inspect.signature(cls).parameters.items()
+        values = {name: parameter.default for name, parameter in known} | values
     _check(cls, values)
     if issubclass(cls, tuple):
         return tuple.__new__(cls, [values[name] for name in cls._fields])  # pyright: ignore[reportAttributeAccessIssue]
