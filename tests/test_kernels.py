@@ -11,7 +11,7 @@ import scipy.signal
 import scipy.stats
 from cases import COUPLINGS, FEATURES, jit, model, references, some
 
-from partita import kernels
+from partita import exact, kernels
 from partita.divergences import KL, ChiSquare
 from partita.kernels import Gibbs, Guided, Informed, Metropolis, Tempered, effective_sample_size, r_hat, run, target
 from partita.measures import ProductBernoulli, Uniform
@@ -286,3 +286,18 @@ def test_bad_settings_are_refused(case, key, unchecked):
     ebm = model(COUPLINGS["unary"])
     with pytest.raises(ValueError, match=message):
         ask(target(ebm, ebm.row(X[0])), jnp.zeros((2, 4), int), key)
+
+
+@pytest.mark.parametrize("kernel", [Gibbs(), Metropolis("local"), Informed()], ids=lambda kernel: type(kernel).__name__)
+def test_chains_leave_what_the_reference_excludes(kernel, key):
+    """Labels 0 and 3 are certain under q: from every one of the 16 outputs chains come to the four that are possible,
+    and stay there in proportion to p. 16 chains of 400 states, of which a tenth counts: five standard errors."""
+    ebm = model(COUPLINGS["ising"], q=ProductBernoulli(jnp.array([jnp.inf, 0.5, -1.0, -jnp.inf])))
+    row = ebm.row(jnp.ones(FEATURES))
+    drawn, _ = jit(lambda row, y: run(kernel, target(ebm, row), y, 400, burn_in=100, key=key))(
+        row, ebm.space.elements()
+    )
+    drawn = np.asarray(drawn).reshape(-1, 4)
+    np.testing.assert_array_equal(drawn[:, [0, 3]], [[1, 0]] * len(drawn))
+    truth = np.asarray(exact.marginals(ebm, row))
+    np.testing.assert_allclose(drawn.mean(axis=0), truth, atol=5 * 0.5 / 640**0.5)
