@@ -472,7 +472,7 @@ class Enumeration(AbstractMethod):
         g = self.coupling.scores(theta, ys)
         if tilt is not None:
             indicators = jax.vmap(space.indicators)(ys).reshape(len(ys), -1)
-            g = g + indicators.astype(tilt.dtype) @ tilt.ravel()
+            g = g + tilt.ravel() @ indicators.astype(tilt.dtype).T
         return ys, i, log_q, g
 
     def _map(self, fn, theta, q, tilt):

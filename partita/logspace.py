@@ -10,9 +10,10 @@ __all__ = ["logaddexp", "logsumexp"]
 
 def logsumexp(terms: Float[Array, " ..."], axis: int | None = None) -> Float[Array, " ..."]:
     """log of the sum of exp(terms). Of none but excluded ones it is -inf, with gradient 0 where jax.nn's is NaN."""
-    excluded = jnp.all(jnp.isneginf(terms), axis=axis, keepdims=True)
-    total = jax.nn.logsumexp(jnp.where(excluded, 0, terms), axis=axis)
-    return jnp.where(excluded.reshape(total.shape), -jnp.inf, total)
+    top = jax.lax.stop_gradient(jnp.max(terms, axis=axis, keepdims=True))
+    top = jnp.where(jnp.isfinite(top), top, 0)
+    total = jnp.sum(jnp.exp(terms - top), axis=axis)
+    return jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1)) + top.reshape(total.shape), -jnp.inf)
 
 
 def logaddexp(a: Float[Array, " ..."], b: Float[Array, " ..."]) -> Float[Array, " ..."]:

@@ -129,9 +129,9 @@ class ProductBernoulli(AbstractMeasure):
         # Two matrix products in place of a sum for each y; what is excluded is counted, since 0 inf is no number.
         off, on = by_label(self)
         ys = ys.astype(self.logits.dtype)
-        excluded = ys @ jnp.isneginf(on).astype(ys.dtype) + (1 - ys) @ jnp.isneginf(off).astype(ys.dtype)
+        excluded = jnp.isneginf(on).astype(ys.dtype) @ ys.T + jnp.isneginf(off).astype(ys.dtype) @ (1 - ys).T
         off, on = (jnp.where(jnp.isneginf(part), 0, part) for part in (off, on))
-        return jnp.where(excluded > 0, -jnp.inf, ys @ (on - off) + off.sum())
+        return jnp.where(excluded > 0, -jnp.inf, (on - off) @ ys.T + off.sum())
 
     def check(self):
         _check_not_nan(self.logits, "logits")

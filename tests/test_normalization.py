@@ -162,7 +162,7 @@ SUMMED = {
 
 @pytest.mark.parametrize("case", some(SUMMED, quick=["birkhoff", "ising-low-rank", "ising-JensenShannon"]))
 def test_the_exact_mass_is_the_sum_over_all_outputs(case):
-    """Against a sum in float64 of float32 densities; the interval contains it at every shift of tau."""
+    """Against a sum in float64 over float32 scores; the interval contains it at every shift of tau."""
     name, f = SUMMED[case]
     ebm = model(COUPLINGS[name], f=f, q=references(COUPLINGS[name].space)[-1])
     y, tau = ebm.space.elements(), inference.log_partition(ebm, MANY)
@@ -172,7 +172,9 @@ def test_the_exact_mass_is_the_sum_over_all_outputs(case):
     for shift in (0.0, 1.0, -1.0):
         wrong = off(ebm, tau, shift)
         result = inference.normalization(wrong, MANY, index=np.arange(len(MANY)))
-        mass = np.asarray(jax.vmap(jax.vmap(f.density))(g - wrong.tau.values[:, None]), float) @ q
+        with jax.enable_x64(True):
+            v = np.asarray(g, float) - np.asarray(wrong.tau.values, float)[:, None]
+            mass = np.asarray(jax.vmap(jax.vmap(f.density))(jnp.asarray(v))) @ q
         assert ((result.low <= mass) & (mass <= result.high)).all()
         np.testing.assert_allclose(result.mass, mass, rtol=1e-3)
         verdicts.append(result.verdict)
@@ -264,8 +266,8 @@ def test_bad_questions_get_a_clear_answer(key):
 
 def test_what_cannot_be_summed_is_sampled(key, monkeypatch):
     """As if 16 outputs were too many."""
-    monkeypatch.setattr(budget, "MAX_OUTPUTS", 8)
     ask = functools.partial(inference.normalization, exactly("ising-chi-square"), MANY, index=np.arange(len(MANY)))
+    monkeypatch.setattr(budget, "MAX_OUTPUTS", 8)
     with pytest.raises(TooLargeError, match="enumeration reaches 8 outputs"):
         ask(method="exact")
     with pytest.raises(ValueError, match="method='auto' draws: give a key"):

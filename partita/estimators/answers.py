@@ -145,11 +145,13 @@ class AbstractAnswers(AbstractEstimator):
         x, model, reference = self._model(X)
         method, index = "sampled", None
         if is_exact(model, x.shape[0]):
-            # The exact log-partitions as a tau, which knows these rows.
+            # The exact log-partitions as a tau, which knows these rows, under f as it is where sums are exact.
             method = "exact"
             tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
             table = eqx.tree_at(lambda table: table.values, Table(x.shape[0], model.f), tau)
-            model = EBM(model.g, table, q=model.q, f=model.f, surrogate=model.surrogate)
+            with jax.enable_x64(True):
+                f = model.f.sharpened()
+            model = EBM(model.g, table, q=model.q, f=f, surrogate=model.surrogate)
         options = {"method": method, "key": self._key(), "num": num, "index": index}
         return inference.normalization(model, x, reference=reference, **options)
 

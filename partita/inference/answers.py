@@ -281,8 +281,9 @@ def _expected(fn: Callable, model: EBM, x: Any, method: Drawing, key: Key | None
     """fn of every row; it takes a key where it draws."""
     index = _chain_index(model, x, method, index)
     if method == "exact":
-        # Rounding may leave a probability just outside its range.
-        return jnp.clip(sum_over_rows(_OfRow(fn), model, x, index, reference=reference), 0, 1)
+        found = sum_over_rows(_OfRow(fn), model, x, index, reference=reference)
+        # Rounding may leave a probability just outside its range. By numpy: jax would compile this for every n.
+        return jax.device_put(np.clip(np.asarray(found), 0, 1))
     if key is None:
         raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
     keys = jax.random.split(key, np.shape(x)[0])

@@ -92,7 +92,8 @@ def top_k(
         found = over_rows(_Pool(search, num), model, x, keys, reference=reference, small=True)
     normalizer = normalizer if normalizer != "auto" else _normalizer(model)
     log_prob = _log_probs(model, x, found.y, normalizer, key, index, reference)
-    return TopK(found.y, jnp.where(jnp.isneginf(found.score), -jnp.inf, log_prob), how, normalizer)
+    log_prob = np.where(np.isneginf(found.score), -np.inf, log_prob)
+    return TopK(found.y, jax.device_put(log_prob), how, normalizer)
 
 
 def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Array, " n *y"]:

@@ -121,7 +121,7 @@ def normalization(
     _check_num(num)
     index = check_index(model, index, np.shape(x)[:1], learned=True)
     if _sums(model, method, reference):
-        intervals = sum_over_rows(_exact_interval, model, x, index, reference=reference)
+        intervals = sum_over_rows(_exact_interval, model, x, index, reference=reference, sharpen=False)
     elif key is None:
         raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
     else:

@@ -20,18 +20,28 @@ SHAPES = (16, 256)
 MANY_TERMS = 2**14
 
 
-def sum_over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None, width: int = 1) -> Any:
+def sum_over_rows(
+    fn: Callable,
+    model: EBM,
+    x: Any,
+    *args: PyTree,
+    reference: PyTree = None,
+    width: int = 1,
+    sharpen: bool = True,
+) -> Any:
     """`over_rows` for exact sums; `width` is the number of outputs that a row answers with.
 
     For f other than KL in double precision: there probabilities depend on g - tau, not on ratios, and densities of
-    Jensen-Shannon and reverse KL need more digits the more outputs there are.
+    Jensen-Shannon and reverse KL need more digits the more outputs there are. `sharpen=False` keeps the bound that f
+    has in float32, with which a learned tau was trained.
     """
     many = exact.method(model).terms * width >= MANY_TERMS
     if isinstance(model.f, KL):
         return over_rows(fn, model, x, *args, reference=reference, small=many)
     with jax.enable_x64(True):
         precise, reference, args = _double((model, reference, args))
-        precise = eqx.tree_at(lambda model: model.f, precise, model.f.sharpened())
+        if sharpen:
+            precise = eqx.tree_at(lambda model: model.f, precise, model.f.sharpened())
         found = over_rows(fn, precise, x, *args, reference=reference, small=many)
     return jax.tree.map(lambda a: jax.device_put(np.asarray(a)), found)
 
