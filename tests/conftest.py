@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-MANY_MAPS = 30_000
+MANY_MAPS = 40_000
 
 # Compilation makes many objects and little garbage: looking for it as often as Python does takes an eighth of the time.
 gc.set_threshold(100_000, 50, 100)

@@ -37,6 +37,7 @@ def check_order(data, steps, samples, draws):
     assert found[-1] > best
 
 
+@pytest.mark.slow
 def test_more_draws_come_closer_to_exact_mle(data):
     """300 steps of the paper's Figure 1: losses in the order of B', exact MLE the lowest."""
     check_order(data, 300, [10, 100], "shared")

@@ -76,7 +76,7 @@ def ends(case):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("case", some(CASES, ("ising-subsets", "neural-rankings", "sparse")))
+@pytest.mark.parametrize("case", some(CASES, ("ising-subsets", "sparse")))
 def test_p_stays_the_law_of_chains(case, name):
     """The ends of 4000 chains, chi-square at p > 1e-4 in each of 35 tests; tau is wrong where it is only a constant."""
     start, found, log_prob, elements = ends(case)
@@ -89,7 +89,9 @@ def test_p_stays_the_law_of_chains(case, name):
     assert np.mean((start != draws[:, 0]).any(axis=1)) > 0.3, "the chains hardly moved"
 
 
-@pytest.mark.parametrize("case", [case for case, (_, f) in CASES.items() if isinstance(f, KL)])
+@pytest.mark.parametrize(
+    "case", some([case for case, (_, f) in CASES.items() if isinstance(f, KL)], ("ising-subsets", "classes"))
+)
 def test_particles_follow_p(case, key):
     """One draw of each of 2000 runs of 64 particles, whose bias is below 1 / 64: chi-square at p > 1e-4."""
     name, _ = CASES[case]

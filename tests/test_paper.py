@@ -74,7 +74,7 @@ def data(monkeypatch):
 SETTINGS = [
     Setting("emotions", "min-min", "logistic", "mlp", "pairwise", "constant"),
     Setting("emotions", "min-min", "sparsemax", "linear", "unary", "icnn"),
-    Setting("emotions", "fenchel-young", "logistic", "linear", "pairwise", None),
+    pytest.param(Setting("emotions", "fenchel-young", "logistic", "linear", "pairwise", None), marks=pytest.mark.slow),
     Setting("emotions", "exact", "logistic", "resnet", "unary", None),
     Setting("iris", "min-min", "logistic", "linear", "birkhoff", "mlp"),
     Setting("iris", "mcmc", "logistic", "linear", "permutahedron", None),
