@@ -357,7 +357,9 @@ class Enumeration(AbstractMethod):
 
     @property
     def terms(self):
-        return self.space.size * (1 + self.coupling.cost // 64)
+        # Without KL every halving of the bracket of tau is a pass, and in double precision.
+        passes = 1 if isinstance(self.f, KL) else 2 * BISECTIONS
+        return self.space.size * (1 + self.coupling.cost // 64) * passes
 
     def softmax(self, theta, q, tilt):
         if isinstance(self.f, KL):
