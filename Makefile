@@ -25,11 +25,12 @@ demo: .venv/installed
 	$(BIN)/python -m partita.demo --out out/demo
 
 # Tests compile far more than they compute: unoptimized, unfused code makes them faster. XLA stops at a flag that it does
-# not know, so the second one is tried first. Programs are kept, so that no process compiles what another one has.
-UNFUSED = --xla_cpu_use_fusion_emitters=false
+# not know, so all but the first are tried before. Programs are kept, so that no process compiles what another one has.
+UNFUSED = --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 \
+  --xla_llvm_disable_expensive_passes=true
 KEPT = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/xla JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
 test: .venv/installed browser
-	if XLA_FLAGS=$(UNFUSED) $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null; then unfused=$(UNFUSED); fi; \
+	if XLA_FLAGS="$(UNFUSED)" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null; then unfused="$(UNFUSED)"; fi; \
 	$(KEPT) XLA_FLAGS="--xla_backend_optimization_level=0 $$unfused" $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow" -rs --durations=20
 
 test-slow: .venv/installed
