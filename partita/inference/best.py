@@ -120,8 +120,9 @@ def _where_it_reaches(exactly: Callable[[], Any], method: Any, key: Key | None) 
 
 
 def _exact_modes(model: EBM, x: Any, reference: PyTree) -> Int[Array, " n *y"]:
-    scores = _assignment_scores(model, x, reference)
-    if scores is not None and _on_host(model.g.coupling.polytope):
+    polytope = model.g.coupling.polytope
+    scores = _assignment_scores(model, x, reference) if _on_host(polytope) else None
+    if scores is not None:
         return jnp.asarray(Birkhoff(scores.shape[-1]).argmax_on_host(scores))
     if isinstance(model.g.coupling, Bilinear) and isinstance(model.q, Uniform | Completions):
         return over_rows(_mode, model, x, reference=reference)
