@@ -12,7 +12,7 @@ import numpy as np
 
 from ._types import Array, Float, Int, Key, PyTree, Scalar
 from .polytopes import AbstractPolytope, Cube, Hypersimplex, ProbabilitySimplex
-from .spaces import FEW_LABELS, AbstractSpace, Hypercube, KSubsets, Simplex
+from .spaces import AbstractSpace, Hypercube, KSubsets, Simplex
 
 __all__ = [
     "AbstractCoupling",
@@ -20,14 +20,18 @@ __all__ = [
     "Bilinear",
     "Factored",
     "LinearQuadratic",
+    "NegativeSemidefinite",
     "Neural",
     "Sparse",
     "Symmetric",
 ]
 
 
-# From so many outputs on their scores are matrix products.
+# From this number of outputs, or of parameters of U, scores are matrix products.
 MANY_OUTPUTS = 512
+MANY_PARAMETERS = 1024
+# Up to this number of pairs of labels (k = 181) forms multiply all pairs: a matrix of (outputs, pairs) fits in memory.
+MAX_PAIRS = 2**14
 
 
 def _pair(edge: Any) -> tuple[int, int]:
@@ -118,6 +122,16 @@ class AbstractInteraction(eqx.Module):
     def matrix(self, s: Float[Array, " size"]) -> Float[Array, "k k"]:
         """U(s)."""
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether U is linear in s and has no other parameters: then the mean of several U(s) is U(mean s)."""
+        return True
+
+    @property
+    def is_concave(self) -> bool:
+        """Whether every U(s) is negative semi-definite."""
+        return False
+
     def form(self, s: Float[Array, " size"], y: Float[Array, " k"]) -> Scalar:
         """1/2 <y, U(s) y>."""
         return 0.5 * y @ self.matrix(s) @ y
@@ -150,7 +164,7 @@ class Symmetric(AbstractInteraction):
         return upper + upper.T
 
     def forms(self, s, ys):
-        if self.labels > FEW_LABELS:
+        if self.size > MAX_PAIRS:
             return super().forms(s, ys)
         # One product of s with the pairs, which all rows share: 2^16 outputs took 30 times as long by their forms.
         i, j = np.triu_indices(self.labels, 1)
@@ -211,6 +225,14 @@ class Factored(AbstractInteraction):
         self.concave = concave
 
     @property
+    def is_linear(self):
+        return False
+
+    @property
+    def is_concave(self):
+        return self.concave
+
+    @property
     def k(self):
         return self.factor.shape[-2]
 
@@ -234,6 +256,55 @@ class Factored(AbstractInteraction):
 
     def _spectrum(self, s):
         return -jax.nn.softplus(s) if self.concave else s
+
+
+class NegativeSemidefinite(AbstractInteraction):
+    """U(s) = -A A' with A = offset + s: every negative semi-definite U up to the rank, each x with its own A.
+
+    `offset` is a parameter that all x share. Without it A would start at 0, where the gradient with respect to A is 0.
+    """
+
+    offset: Float[Array, "k rank"]
+
+    def __init__(self, k: int, rank: int | None = None, *, key: Key):
+        rank = k if rank is None else rank
+        if not 0 < rank <= k:
+            raise ValueError(f"NegativeSemidefinite needs 0 < rank <= k; got rank = {rank}, k = {k}.")
+        # Entries of U start at a deviation of 0.01.
+        self.offset = 0.1 * rank**-0.25 * jax.random.normal(key, (k, rank))
+
+    @property
+    def is_linear(self):
+        return False
+
+    @property
+    def is_concave(self):
+        return True
+
+    @property
+    def k(self):
+        return self.offset.shape[-2]
+
+    @property
+    def size(self):
+        return self.offset.shape[-2] * self.offset.shape[-1]
+
+    def matrix(self, s):
+        factor = self._factor(s)
+        return -factor @ factor.T
+
+    def form(self, s, y):
+        return -0.5 * jnp.sum((y @ self._factor(s)) ** 2)
+
+    def forms(self, s, ys):
+        return -0.5 * jnp.sum((ys @ self._factor(s)) ** 2, axis=1)
+
+    def operator(self, s):
+        factor = self._factor(s)
+        return lambda m: -factor @ (m @ factor)
+
+    def _factor(self, s):
+        return self.offset + s.reshape(self.offset.shape)
 
 
 class LinearQuadratic(AbstractCoupling):
@@ -283,7 +354,7 @@ class LinearQuadratic(AbstractCoupling):
         return u @ mu + self.interaction.form(s, mu)
 
     def scores(self, theta, ys):
-        if len(ys) < MANY_OUTPUTS:
+        if len(ys) < MANY_OUTPUTS and self.interaction.size < MANY_PARAMETERS:
             # A sum for each rounds alike in stacks of models of any size, and few outputs cost little either way.
             return super().scores(theta, ys)
         u, s = self.parameters(theta)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ._types import Array, Batch, Bool, Float, Key, PyTree
 from .batches import AbstractRows, Chunk
-from .couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic
+from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
 from .energy import Energy
 from .model import EBM
 from .networks import Mean, Scaled
@@ -344,7 +344,7 @@ def _held_out(objective: AbstractObjective, models: EBM, held: Batch, key: Key) 
 
 def can_average(coupling: AbstractCoupling) -> bool:
     """Whether the mean of several energies with this coupling has one again."""
-    pairwise = isinstance(coupling, LinearQuadratic) and not isinstance(coupling.interaction, Factored)
+    pairwise = isinstance(coupling, LinearQuadratic) and coupling.interaction.is_linear
     return isinstance(coupling, Bilinear) or pairwise
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ._types import Array, Float, Int, Key, Row, Scalar
-from .couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic
+from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
 from .divergences import KL
 from .measures import Uniform
 from .model import EBM
@@ -315,5 +315,5 @@ def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:
 def _is_concave(coupling: AbstractCoupling) -> bool:
     """Whether Phi is known to be concave in mu."""
     if isinstance(coupling, LinearQuadratic):
-        return isinstance(coupling.interaction, Factored) and coupling.interaction.concave
+        return coupling.interaction.is_concave
     return isinstance(coupling, Bilinear)

@@ -46,7 +46,7 @@ class Grid(NamedTuple):
 
 def train(
     make: Callable[[Key], EBM],
-    objective: AbstractObjective,
+    objective: AbstractObjective | Callable[[Point], AbstractObjective],
     data: AbstractRows,
     points: Sequence[Point],
     *,
@@ -61,15 +61,16 @@ def train(
 ) -> members.Members:
     """A model for each point, trained together: one compilation, and every matrix product is of all of them.
 
-    `make` gives a model for a key. A point's seed decides its weights and draws, not the order of the rows, which all
-    points share; so a point is trained to the same end in any company. `weights` has a row for each point. tau
-    learns at `tau_factor` times the rate of g. `optimizer` and `train` are those of `Solver`, the same for all points.
+    `make` gives a model for a key, `objective` is one for all points or makes that of each. A point's seed decides its
+    weights and draws, not the order of the rows, which all points share; so a point is trained to the same end in any
+    company. `weights` has a row for each point. tau learns at `tau_factor` times the rate of g. `optimizer` and `train`
+    are those of `Solver`, the same for all points.
     """
     if not points:
         raise ValueError("A grid needs at least one point.")
     solvers = [
         Solver(
-            objective,
+            objective if isinstance(objective, AbstractObjective) else objective(point),
             learning_rate=point.rate,
             tau_learning_rate=tau_factor * point.rate,
             penalty=point.penalty,

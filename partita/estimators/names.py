@@ -9,7 +9,7 @@ import jax
 
 from .. import exact
 from .._types import Key, PyTree
-from ..couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, Symmetric
+from ..couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, NegativeSemidefinite, Symmetric
 from ..divergences import KL, AbstractDivergence, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from ..energy import Energy
 from ..measures import AbstractMeasure
@@ -41,6 +41,8 @@ CHEAP_STATES = 2**8
 CHEAP_RANKED = 12
 # From here on one U for all labels has more entries than data have rows, and mean field takes too long.
 FULL_LABELS = 256
+# U(x) = -A(x) A(x)' has k times this many entries of A(x): h of 174 labels would have 30,276 outputs at full rank.
+MAX_RANK = 32
 
 LOSSES: dict[str, AbstractDivergence] = {
     "logistic": KL(),
@@ -58,6 +60,9 @@ SET_COUPLINGS: dict[str, Callable[[int, Key], AbstractCoupling]] = {
         else LinearQuadratic(Factored(k, 16, key=key), shared=True)
     ),
     "pairwise-of-x": lambda k, _: LinearQuadratic(Symmetric(k), shared=False),
+    "pairwise-concave": lambda k, key: LinearQuadratic(
+        NegativeSemidefinite(k, min(k, MAX_RANK), key=key), shared=False
+    ),
     "low-rank": lambda k, key: LinearQuadratic(Factored(k, min(k, 16), key=key), shared=True),
 }
 RANKING_COUPLINGS: dict[str, Callable[[int, Key], AbstractCoupling]] = {

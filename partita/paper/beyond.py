@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from .. import datasets, decisions, metrics
 from ..estimators import LabelRanker, MultilabelClassifier
-from .protocol import Effort, dev_split, standardized
+from .protocol import PROTOCOL, Effort, dev_split, standardized
 
 __all__ = ["OTHERS", "Other", "kernel_ridge", "score"]
 
@@ -50,7 +50,8 @@ class Other(NamedTuple):
     def config(self, dataset: str, effort: Effort) -> dict[str, Any]:
         quick = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
         seeds = list(effort.seeds)
-        return {"kind": "other", "name": self.name, "dataset": dataset, "seeds": seeds, "options": quick}
+        known = {"protocol": PROTOCOL, "kind": "other", "name": self.name, "dataset": dataset}
+        return {**known, "seeds": seeds, "options": quick}
 
 
 def score(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def reproduce(
     """
     _check(names, datasets, models)
     effort = protocol.QUICK if quick else protocol.FULL
-    store = sweep.Store(Path(out) / RESULTS)
+    store = _store(Path(out) / RESULTS)
     wanted = []
     for name in names:
         if name in tables.TABLES:
@@ -77,7 +77,7 @@ def document(out: Any) -> Report:
     path = Path(out) / RESULTS
     if not path.exists():
         raise ValueError(f"{path} does not exist: run `partita reproduce` with --out {out} first.")
-    store = sweep.Store(path)
+    store = _store(path)
     quick = not any(_is_full(entry["config"]) for entry in store.entries())
     effort = protocol.QUICK if quick else protocol.FULL
 
@@ -96,6 +96,20 @@ def document(out: Any) -> Report:
     )
 
 
+def _store(path: Path) -> sweep.Store:
+    """The results of this protocol; a file that holds others is refused."""
+    store = sweep.Store(path)
+    others = [entry for entry in store.entries() if entry["config"].get("protocol") != protocol.PROTOCOL]
+    if others:
+        known = sorted({str(entry["config"].get("protocol", 1)) for entry in others})
+        raise ValueError(
+            f"{path} holds {len(others)} results of protocol {', '.join(known)}, and this version of partita runs "
+            f"protocol {protocol.PROTOCOL}: other models, grids and rows, which are not mixed. Give another folder "
+            "with --out, or move this file away to run everything again."
+        )
+    return store
+
+
 def _is_full(given: Mapping[str, Any]) -> bool:
     return len(given.get("seeds", ())) == len(protocol.FULL.seeds)
 
@@ -103,7 +117,7 @@ def _is_full(given: Mapping[str, Any]) -> bool:
 def _check(names: Collection[str], chosen: Collection[str], models: Collection[str]) -> None:
     known = {
         "result": NAMES,
-        "data set": (*printed.SETS, *printed.RANKINGS, figures.LARGE),
+        "data set": (*printed.SETS, *printed.RANKINGS, figures.LARGE, figures.REDUCED),
         "model": ("linear", "mlp", "resnet"),
     }
     for (what, allowed), given in zip(known.items(), (names, chosen, models), strict=True):
@@ -161,6 +175,8 @@ def _noted() -> dict[str, Any]:
 
 _NOTES = (
     tables.CAL500,
-    "Everything is chosen on the dev rows, a quarter of the training rows: learning rate, penalty, number of steps. "
-    "Then the model is trained again on all training rows. The spread is over seeds; of rankings, over splits.",
+    "Everything is chosen on dev rows: learning rate, penalty, number of steps, and the variants of MCMC and min-max. "
+    "They are a quarter of the training rows; where that is fewer than 60, four folds. Then the model is trained again "
+    "on all training rows. The spread is over three seeds; of rankings, over three splits. partita/paper/README.md "
+    "gives the whole protocol and its reasons.",
 )
