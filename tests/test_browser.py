@@ -172,7 +172,7 @@ def test_rows_are_filtered_by_text(opened, made):
     assert one(opened, "#count").text == f"{total} rows"
 
 
-def test_chips_choose_blocks_and_shortfalls(opened, made):
+def test_chips_choose_blocks_and_rows_that_are_off(opened, made):
     table = made.tables[0]
     today, library = (one(opened, f'.chip[data-block="{name}"]') for name in (results.TODAY, results.LIBRARY))
     today.click()
@@ -182,11 +182,14 @@ def test_chips_choose_blocks_and_shortfalls(opened, made):
     assert shown_rows(opened, "table1") == [row.heads for row in table.rows if row.block != results.METHOD]
     today.click()
     library.click()
-    one(opened, ".chip[data-shortfalls]").click()
-    short = [row.heads for row in table.rows if any(cell.agreement == "below" for cell in row.cells.values())]
-    assert shown_rows(opened, "table1") == short
-    assert 0 < len(short) < len(table.rows)
-    one(opened, ".chip[data-shortfalls]").click()
+    seen = set()
+    for kind in ("below", "above"):
+        one(opened, f".chip[data-off={kind}]").click()
+        seen |= {row.heads for row in table.rows if any(cell.agreement == kind for cell in row.cells.values())}
+        assert shown_rows(opened, "table1") == [row.heads for row in table.rows if row.heads in seen]
+        assert 0 < len(seen) < len(table.rows)
+    for kind in ("below", "above"):
+        one(opened, f".chip[data-off={kind}]").click()
     assert len(shown_rows(opened, "table1")) == len(table.rows)
 
 
