@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from . import printed
+from . import printed, remarks
 from .beyond import OTHERS, Other
 from .document import Cell, Row, Table
 from .protocol import Effort, Setting, config
@@ -110,7 +110,8 @@ def build(name: str, look: Look, effort: Effort) -> Table:
     for other in _others(name):
         cells = {column: Cell(None, look(other.config(column, effort)), _note(column)) for column in spec.columns}
         rows.append(Row((other.title, *[""] * (len(spec.heads) - 1)), cells, other.block))
-    return Table(name, spec.title, spec.caption, spec.heads, spec.columns, tuple(rows), unit="x 100")
+    table = Table(name, spec.title, spec.caption, spec.heads, spec.columns, tuple(rows), unit="x 100")
+    return remarks.annotated(table)
 
 
 def _others(name: str) -> list[Other]:
