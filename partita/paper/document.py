@@ -121,11 +121,6 @@ class Table:
         cells = (row.cell(column) for row in (self.rows if rows is None else rows) for column in columns)
         return Counter(cell.agreement for cell in cells if cell.printed is not None)
 
-    def agreeing(self, rows: Iterable[Row] | None = None, columns: Iterable[str] | None = None) -> float | None:
-        """Share of the cells with a printed figure that are near it or above; None if none has one."""
-        tally = self.tally(rows, columns)
-        return (tally["above"] + tally["near"]) / tally.total() if tally else None
-
     def tallies(self) -> dict[str, Counter[Agreement]]:
         """The tally of each group of rows that has printed figures."""
         groups = dict.fromkeys(row.group for row in self.rows)
