@@ -6,10 +6,10 @@ from typing import Literal
 
 from .document import Cell, Row, Table
 
-__all__ = ["REMARKS", "TABLE_NOTES", "Remark", "annotated", "unexplained"]
+__all__ = ["NAMES", "REMARKS", "TABLE_NOTES", "Remark", "annotated", "unexplained"]
 
 # Parts of a pattern that rows have; the data set is the column.
-NAMES = ("objective", "loss", "model", "coupling", "tau")
+NAMES: tuple[str, ...] = ("objective", "loss", "model", "coupling", "tau")
 
 
 @dataclasses.dataclass(frozen=True)

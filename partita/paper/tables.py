@@ -105,7 +105,7 @@ def build(name: str, look: Look, effort: Effort) -> Table:
             for column, figure in zip(spec.columns, figures, strict=True)
         }
         said = dict(zip(HEADS, map(_said, heads), strict=True))
-        setting = dict(zip(Setting._fields[1:], heads, strict=True))
+        setting = dict(zip(remarks.NAMES, heads, strict=True))
         rows.append(Row(tuple(said[head] for head in spec.heads), cells, PAPER, OBJECTIVES[heads[0]], setting))
     for other in _others(name):
         cells = {column: Cell(None, look(other.config(column, effort)), _note(column)) for column in spec.columns}
