@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def hostile(thing):
     if dataclasses.is_dataclass(thing):
         changed = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
         if isinstance(thing, Row):
-            return Row(hostile(thing.heads), {HOSTILE: next(iter(thing.cells.values()))}, HOSTILE)
+            return Row(hostile(thing.heads), {HOSTILE: hostile(next(iter(thing.cells.values())))}, HOSTILE, HOSTILE)
         if isinstance(thing, Table):
             changed["columns"] = thing.columns[:1]
         return type(thing)(**{name: hostile(value) for name, value in changed.items()})
@@ -93,17 +94,48 @@ def test_mean_and_spread(values):
     np.testing.assert_allclose(cell.spread, expected, rtol=1e-12)
 
 
-def test_the_share_that_agrees_is_a_count(made):
+def test_tallies_count_both_ways(made):
     for table in made.tables:
         for rows in (None, table.rows[:3]):
             for columns in (None, table.columns[1:]):
                 chosen = [row.cells[c] for row in rows or table.rows for c in columns or table.columns]
                 printed = [cell for cell in chosen if cell.printed is not None]
-                good = [cell for cell in printed if cell.values and cell.ours - cell.printed > -2.005]
-                assert table.agreeing(rows, columns) == len(good) / len(printed)
-                assert table.tally(rows, columns).total() == len(printed)
+                off = [cell.ours - cell.printed for cell in printed if cell.values]
+                tally = table.tally(rows, columns)
+                assert tally["above"] == sum(value > 2.005 for value in off)
+                assert tally["below"] == sum(value < -2.005 for value in off)
+                assert tally["near"] == len(off) - tally["above"] - tally["below"]
+                assert tally["none"] == len(printed) - len(off)
+        assert sum(table.tallies().values(), Counter()) == table.tally()
+        assert set(table.tallies()) == {row.group for row in table.rows if row.block == results.METHOD}
     assert made.tables[0].tally()["none"] == 1
-    assert made.tables[0].agreeing(rows=made.tables[0].rows[-2:]) is None
+    assert not made.tables[0].tally(rows=made.tables[0].rows[-2:])
+
+
+def test_counts_are_given_both_ways_over_all_and_by_group():
+    def row(group, *values):
+        cells = {
+            column: Cell(60.0, (float(value),) if value else ()) for column, value in zip("abc", values, strict=True)
+        }
+        return Row((group,), cells, group=group)
+
+    rows = (row("one", 60, 61, 62), row("one", 70, 57, None), row("two", 90, 90, 90), Row(("beside",), {}))
+    table = Table("t", "T", "", ("h",), tuple("abc"), rows)
+    assert [(name, text) for name, _, text in words.counted(table)] == [
+        ("All", "3 of 9 within 2 points, 4 above, 1 below, 1 not run (within or above: 7, 78%)"),
+        ("one", "3 of 6 within 2 points, 1 above, 1 below, 1 not run (within or above: 4, 67%)"),
+        # Far above is not agreement.
+        ("two", "0 of 3 within 2 points, 3 above, 0 below (within or above: 3, 100%)"),
+    ]
+    report = dataclasses.replace(EMPTY, tables=(table,))
+    for text in (markdown.document(report), latex.document(report).replace(r"\%", "%"), page.document(report)):
+        for _, _, said in words.counted(table):
+            assert said in text
+
+
+def test_what_has_nothing_printed_says_so():
+    table = Table("t", "T", "", ("h",), ("a",), (Row(("x",), {"a": Cell(None, (1.0,))}),))
+    assert [text for _, _, text in words.counted(table)] == ["The paper prints no figures to compare with"]
 
 
 def test_a_table_refuses_what_does_not_fit():
@@ -292,11 +324,11 @@ def test_cells_that_were_not_run_one_seed_and_notes():
     cells = {"a": Cell(60.0, ()), "b": Cell(None, (61.0,), "odd"), "c": Cell(59.0, (58.996, 58.998), "odd")}
     table = Table("t", "T", "", ("h",), ("a", "b", "c", "d"), (Row(("x",), cells),))
     text = markdown.document(dataclasses.replace(EMPTY, tables=(table,)))
-    line = "| x | not run<br>60.00 | **61.00**<sup>1</sup> | **59.00** ± 0.00<sup>1</sup><br>59.00 ≈ +0.00 | – |"
+    line = "| x | not run<br>60.00 | **61.00**<sup>1</sup> | **59.00** ± 0.00<sup>1</sup><br>59.00 ⬜ ≈ +0.00 | – |"
     assert line in text
     assert "- <sup>1</sup> odd" in text
     assert text.count("odd") == 1, "a note that two cells share is printed once"
-    assert "1 of 2 figures within 2 points or above (50%): 1 near, 1 not run." in text
+    assert "1 of 2 within 2 points, 0 above, 0 below, 1 not run (within or above: 1, 50%)." in text
 
 
 @pytest.mark.parametrize(
@@ -385,4 +417,4 @@ def test_the_parts_of_the_page_are_in_the_package():
 
 def test_verdicts_have_words():
     said = [words.verdict(Claim("", verdict, ""))[1] for verdict in (True, False, None)]
-    assert said == ["holds", "does not hold", "not judged"]
+    assert said == ["holds", "does not hold", "undecided"]

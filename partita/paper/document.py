@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = ["Cell", "Claim", "Figure", "Panel", "Report", "Row", "Series", "Table"]
@@ -18,11 +18,15 @@ DECIMALS = 2
 
 @dataclass(frozen=True)
 class Cell:
-    """The paper's figure, None where it has none, and ours, one per seed, empty where it was not run."""
+    """The paper's figure, None where it has none, and ours, one per seed, empty where it was not run.
+
+    `note` is always shown. `remarks` explain a difference, and are shown only where there is one.
+    """
 
     printed: float | None
     values: tuple[float, ...]
     note: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def ours(self) -> float | None:
@@ -54,17 +58,33 @@ class Cell:
             return "above"
         return "near" if self.difference >= -NEAR else "below"
 
+    @property
+    def is_off(self) -> bool:
+        """Whether ours differs from the paper's by more than 2 points, either way."""
+        return self.agreement in ("above", "below")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is shown as footnotes: the note, and the remarks where ours differs."""
+        return (*([self.note] if self.note else []), *(self.remarks if self.is_off else ()))
+
 
 NO_CELL = Cell(None, ())
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was run (`heads`) and a cell for each column that it has; `block` says whose method it is."""
+    """What was run (`heads`) and a cell for each column that it has.
+
+    `block` says whose method it is, and rows of the same `group` are counted together. `setting` has the names of a row
+    of the paper: objective, loss, model, coupling, tau.
+    """
 
     heads: tuple[str, ...]
     cells: Mapping[str, Cell]
     block: str = ""
+    group: str = ""
+    setting: Mapping[str, str] = field(default_factory=dict)
 
     def cell(self, column: str) -> Cell:
         return self.cells.get(column, NO_CELL)
@@ -96,18 +116,16 @@ class Table:
                 )
 
     def tally(self, rows: Iterable[Row] | None = None, columns: Iterable[str] | None = None) -> Counter[Agreement]:
-        """How many of the cells with a printed figure are above, near, below, and none: not run."""
+        """How many of the cells with a printed figure are near it, above, below, and none: not run."""
         columns = self.columns if columns is None else tuple(columns)
         cells = (row.cell(column) for row in (self.rows if rows is None else rows) for column in columns)
         return Counter(cell.agreement for cell in cells if cell.printed is not None)
 
-    def agreeing(self, rows: Iterable[Row] | None = None, columns: Iterable[str] | None = None) -> float | None:
-        """Share of the cells with a printed figure that are near it or above; None if none has one.
-
-        A cell that was not run counts as one that does not agree.
-        """
-        tally = self.tally(rows, columns)
-        return (tally["above"] + tally["near"]) / tally.total() if tally else None
+    def tallies(self) -> dict[str, Counter[Agreement]]:
+        """The tally of each group of rows that has printed figures."""
+        groups = dict.fromkeys(row.group for row in self.rows)
+        found = {group: self.tally(row for row in self.rows if row.group == group) for group in groups}
+        return {group: tally for group, tally in found.items() if tally}
 
 
 @dataclass(frozen=True)
@@ -148,7 +166,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether our figures bear it out (None: cannot be said), and which figures."""
+    """A sentence of the paper, whether our figures bear it out (None: undecided), and which figures."""
 
     text: str
     verdict: bool | None

@@ -22,7 +22,7 @@ from .document import Figure, Panel, Series
 from .protocol import OVERLAPPING, PROTOCOL, Effort, Setting, beside, config, split, standardized
 from .tables import CAL500, titles
 
-__all__ = ["CURVES", "DRAWS", "FIGURES", "LARGE", "build", "correlation", "curve", "curves", "wanted"]
+__all__ = ["CURVES", "DRAWS", "FIGURES", "LARGE", "build", "correlation", "correlations", "curve", "curves", "wanted"]
 
 DRAWS = (10, 100, 1000)
 # The paper's setting of the curves.
@@ -149,12 +149,12 @@ def _title(dataset: str) -> str:
     return titles([dataset])[0]
 
 
-def correlations(look: Look, effort: Effort) -> dict[str, dict[str, float]]:
-    """Figure 2's correlations: by setting, then by set."""
-    found: dict[str, dict[str, float]] = {setting: {} for setting in (AS_CURVES, BY_DEV)}
+def correlations(look: Look, effort: Effort) -> dict[str, dict[str, float | None]]:
+    """Figure 2's correlations, by setting and then by set; None where one was not run."""
+    found: dict[str, dict[str, float | None]] = {setting: {} for setting in (AS_CURVES, BY_DEV)}
     for (setting, dataset), given in _figure2(effort).items():
-        if (result := look(given)) is not None:
-            found[setting][titles([dataset])[0]] = correlation(result)
+        result = look(given)
+        found[setting][_title(dataset)] = None if result is None else correlation(result)
     return found
 
 

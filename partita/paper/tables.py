@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from . import printed
+from . import printed, remarks
 from .beyond import OTHERS, Other
 from .document import Cell, Row, Table
 from .protocol import OVERLAPPING, Effort, Setting, config
@@ -119,7 +119,8 @@ def build(name: str, look: Look, effort: Effort) -> Table:
             if column != OVERLAPPING
         }
         rows.append(Row((other.title, *[""] * (len(spec.heads) - 1)), cells, other.block))
-    return Table(name, spec.title, spec.caption, spec.heads, titles(spec.columns), tuple(rows), unit="x 100")
+    table = Table(name, spec.title, spec.caption, spec.heads, titles(spec.columns), tuple(rows), unit="x 100")
+    return remarks.annotated(table)
 
 
 def titles(columns: Collection[str]) -> tuple[str, ...]:
@@ -137,7 +138,8 @@ def _row(
         for column in spec.columns
     }
     said = dict(zip(HEADS, map(_said, heads), strict=True))
-    return Row(tuple(said[head] for head in spec.heads), cells, block)
+    setting = dict(zip(remarks.NAMES, heads, strict=True))
+    return Row(tuple(said[head] for head in spec.heads), cells, block, OBJECTIVES[heads[0]], setting)
 
 
 def _printed_columns(spec: Spec) -> list[str]:

@@ -4,7 +4,20 @@ import unicodedata
 from collections.abc import Iterable
 
 from ..document import Cell, Report, Row, Table
-from .words import KEY, clean, footnotes, heading, number, ours, signed, spread, summary, verdict
+from .words import (
+    KEY,
+    SIGNS,
+    clean,
+    counted,
+    footnotes,
+    heading,
+    marks,
+    number,
+    ours,
+    signed,
+    spread,
+    verdict,
+)
 
 __all__ = ["document", "escape"]
 
@@ -12,6 +25,10 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[utf8]{inputenc}
 \usepackage[T1]{fontenc}
 \usepackage{textcomp,amssymb,booktabs,longtable,array}
+\usepackage[table]{xcolor}
+\definecolor{near}{HTML}{E6E9ED}
+\definecolor{above}{HTML}{CDE3F9}
+\definecolor{below}{HTML}{FDDEBF}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
 \setlength{\tabcolsep}{4pt}
 \setlength{\parindent}{0pt}
@@ -19,9 +36,9 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \begin{document}"""
 LETTERS = "αβγδεηθλμνρστφχψωΦΩ"
 NAMES = r"alpha beta gamma delta epsilon eta theta lambda mu nu rho sigma tau phi chi psi omega Phi Omega"
-SIGNS = "±×≈≤≥→∞▲▼✓✗"
+SYMBOLS = "±×≈≤≥→∞▲▼✓✗"
 COMMANDS = r"pm times approx leq geq to infty blacktriangle blacktriangledown checkmark times"
-MATHEMATICS = zip(LETTERS + SIGNS, f"{NAMES} {COMMANDS}".split(), strict=True)
+MATHEMATICS = zip(LETTERS + SYMBOLS, f"{NAMES} {COMMANDS}".split(), strict=True)
 # A bracket or star at the beginning of a row would be an argument of the line break before it.
 SPECIAL = {
     **{letter: f"\\{letter}" for letter in "{}$&#_%"},
@@ -61,7 +78,12 @@ def document(report: Report) -> str:
     if report.tables:
         parts += [
             r"\subsection*{Tables}",
-            escape(f"Each cell: ours ± spread; below it the paper's figure and the difference. {KEY}"),
+            escape(
+                "Each cell: ours ± standard deviation over the seeds; below it the paper's figure and the difference."
+            ),
+            *_items(
+                rf"\colorbox{{{kind}}}{{{escape(sign)}}} {escape(KEY[kind])}" for kind, sign in SIGNS.items() if sign
+            ),
         ]
         parts += [line for table in report.tables for line in _table(table)]
     if report.notes:
@@ -90,7 +112,8 @@ def _table(table: Table) -> list[str]:
     heads = " & ".join(map(escape, (*table.heads, *table.columns)))
     lines = [
         rf"\subsubsection*{{{escape(heading(table))}}}",
-        rf"{escape(table.caption)} {escape(summary(table))}",
+        escape(table.caption),
+        *_items(rf"\textbf{{{escape(name)}}}: {escape(text)}." for name, _, text in counted(table)),
         rf"{{\small\begin{{longtable}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
         rf"\toprule {heads} \\ \midrule \endhead",
     ]
@@ -115,9 +138,16 @@ def _row(row: Row, columns: tuple[str, ...], numbers: dict[str, int]) -> list[st
 
 
 def _ours(cell: Cell, numbers: dict[str, int]) -> str:
-    note = rf"\textsuperscript{{{numbers[cell.note]}}}" if cell.note else ""
-    return escape(f"{ours(cell)} {spread(cell)}") + note
+    found = marks(cell, numbers)
+    note = rf"\textsuperscript{{{','.join(map(str, found))}}}" if found else ""
+    return _color(cell) + escape(f"{ours(cell)} {spread(cell)}") + note
 
 
 def _paper(cell: Cell) -> str:
-    return "" if cell.printed is None else rf"{{\scriptsize {escape(f'{number(cell.printed)} {signed(cell)}')}}}"
+    if cell.printed is None:
+        return ""
+    return _color(cell) + rf"{{\scriptsize {escape(f'{number(cell.printed)} {signed(cell)}')}}}"
+
+
+def _color(cell: Cell) -> str:
+    return "" if cell.agreement == "none" else rf"\cellcolor{{{cell.agreement}}}"

@@ -2,11 +2,27 @@
 
 import re
 
-from ..document import Cell, Figure, Report, Table
-from .words import KEY, clean, footnotes, heading, number, ours, panel_names, signed, spread, summary, verdict
+from ..document import Agreement, Cell, Figure, Report, Table
+from .words import (
+    KEY,
+    SIGNS,
+    clean,
+    counted,
+    footnotes,
+    heading,
+    marks,
+    number,
+    ours,
+    panel_names,
+    signed,
+    spread,
+    verdict,
+)
 
 __all__ = ["document", "escape"]
 
+# GitHub shows no colors but these; blue, white and orange differ to every eye, and a sign follows each.
+COLORS: dict[Agreement, str] = {"near": "⬜", "above": "🟦", "below": "🟧", "none": ""}
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -22,7 +38,11 @@ def document(report: Report) -> str:
     if report.claims:
         parts += ["## The paper's claims", "\n".join(_claims(report))]
     if report.tables:
-        parts += ["## Tables", f"Each cell: ours ± spread, the paper's figure, the difference. {KEY}"]
+        parts += [
+            "## Tables",
+            "Each cell: ours ± standard deviation over the seeds; the paper's figure, the difference.",
+        ]
+        parts.append("\n".join(f"- {COLORS[kind]} {sign} {KEY[kind]}" for kind, sign in SIGNS.items() if sign))
         parts += [part for table in report.tables for part in _table(table)]
     if report.figures:
         parts.append("## Figures")
@@ -49,13 +69,20 @@ def _table(table: Table) -> list[str]:
         lines.append(_row([*named, *(_cell(row.cell(column), numbers) for column in table.columns)]))
     notes = [f"- <sup>{place}</sup> {escape(note)}" for note, place in numbers.items()]
     notes += [f"- {escape(note)}" for note in table.notes]
-    return [f"### {escape(heading(table))}", escape(table.caption), summary(table), "\n".join(lines), "\n".join(notes)]
+    return [
+        f"### {escape(heading(table))}",
+        escape(table.caption),
+        "\n".join(f"- **{escape(name)}**: {text}." for name, _, text in counted(table)),
+        "\n".join(lines),
+        "\n".join(notes),
+    ]
 
 
 def _cell(cell: Cell, numbers: dict[str, int]) -> str:
     said = ours(cell) if cell.ours is None else f"**{ours(cell)}** {spread(cell)}".rstrip()
-    note = f"<sup>{numbers[cell.note]}</sup>" if cell.note else ""
-    paper = "" if cell.printed is None else f"<br>{number(cell.printed)} {signed(cell)}".rstrip()
+    note = f"<sup>{', '.join(map(str, found))}</sup>" if (found := marks(cell, numbers)) else ""
+    compared = f"{COLORS[cell.agreement]} {signed(cell)}".strip()
+    paper = "" if cell.printed is None else f"<br>{number(cell.printed)} {compared}".rstrip()
     return said + note + paper
 
 

@@ -72,12 +72,13 @@ function turn(table, head) {
 function choose() {
   const pressed = all('.chip[aria-pressed="true"]', tools);
   const blocks = pressed.flatMap((chip) => chip.dataset.block ?? []);
-  const shortfalls = pressed.some((chip) => "shortfalls" in chip.dataset);
+  const off = pressed.flatMap((chip) => chip.dataset.off ?? []);
   const words = one("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = (row) => {
     const text = [...all("th", row).map((head) => head.textContent), row.dataset.block].join(" ").toLowerCase();
     const inBlock = !blocks.length || blocks.includes(row.dataset.block);
-    return inBlock && (!shortfalls || one(".below", row)) && words.every((word) => text.includes(word));
+    const isOff = !off.length || off.some((kind) => one(`.${kind}`, row));
+    return inBlock && isOff && words.every((word) => text.includes(word));
   };
   let shown = 0;
   let total = 0;

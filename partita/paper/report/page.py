@@ -2,13 +2,29 @@
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
 
-from ..document import Cell, Claim, Figure, Report, Row, Table
+from ..document import Agreement, Cell, Claim, Figure, Report, Row, Table
 from . import svg
-from .words import COUNTED, KEY, clean, footnotes, heading, met, number, ours, signed, slugs, spread, summary, verdict
+from .words import (
+    COUNTED,
+    KEY,
+    SIGNS,
+    clean,
+    counted,
+    counts,
+    footnotes,
+    heading,
+    number,
+    ours,
+    signed,
+    slugs,
+    spread,
+    verdict,
+)
 
 __all__ = ["document"]
 
@@ -18,6 +34,7 @@ SHOWN = {
     "paper": "The paper's figure; below it ours ± spread and the difference.",
     "difference": "Ours less the paper's figure; below it ours ± spread and the paper's.",
 }
+SPREAD = "± is the standard deviation over the seeds."
 # Names that parts of every page have.
 TAKEN = ("claims", "tables", "figures", "notes", "theme", "tools", "filter", "count", "tip", "heard")
 # More than these do not fit beside each other.
@@ -65,18 +82,32 @@ def _links(report: Report, tables: list[tuple[Table, str]], figures: list[tuple[
 
 
 def _overview(tables: list[tuple[Table, str]]) -> str:
-    """One bar per table: how many printed figures are above, near, below, and not run."""
-    lines = []
-    for table, name in tables:
-        tally = table.tally()
-        shares = "".join(
-            f'<i class="{kind}" style="flex-grow:{tally[kind]}" title="{tally[kind]} {said}"></i>'
-            for kind, said in COUNTED.items()
-            if tally[kind]
-        )
-        bar = f'<span class="bar" aria-hidden="true">{shares}</span>' if tally else ""
-        lines.append(f'<li><a href="#{name}">{_text(table.title)}</a>{bar}<span>{_text(met(table))}</span></li>')
-    return f'<ul class="overview">{"".join(lines)}</ul>' if lines else ""
+    """One bar per table: how many figures are near the printed ones, above, below, and not run."""
+    lines = [
+        _counts(f'<a href="#{name}">{_text(table.title)}</a>', tally := table.tally(), counts(tally))
+        for table, name in tables
+    ]
+    return f'{_legend()}<ul class="overview">{"".join(lines)}</ul>' if lines else ""
+
+
+def _counts(name: str, tally: Mapping[Agreement, int], text: str) -> str:
+    """A name, a bar and the counts in words, as an item of a list."""
+    shares = "".join(
+        f'<i class="{kind}" style="flex-grow:{tally[kind]}" title="{tally[kind]} {said}">{SIGNS[kind]}</i>'
+        for kind, said in COUNTED.items()
+        if tally.get(kind)
+    )
+    bar = f'<span class="bar" aria-hidden="true">{shares}</span>' if shares else ""
+    return f"<li>{name}{bar}<span>{_text(text)}</span></li>"
+
+
+def _legend() -> str:
+    """The color and the sign of each agreement."""
+    kinds = "".join(
+        f'<li><span class="cell {kind}" aria-hidden="true">{SIGNS[kind] or "–"}</span> {_text(said)}</li>'
+        for kind, said in KEY.items()
+    )
+    return f'<ul class="legend" aria-label="Colors and signs">{kinds}</ul>'
 
 
 def _claims(claims: tuple[Claim, ...]) -> list[str]:
@@ -96,7 +127,11 @@ def _tools(report: Report) -> str:
         f'<button type="button" class="chip" aria-pressed="false" data-block="{_text(one)}">{_text(one)}</button>'
         for one in blocks
     ]
-    chips.append('<button type="button" class="chip" aria-pressed="false" data-shortfalls>▼ shortfalls only</button>')
+    off: tuple[Agreement, ...] = ("below", "above")
+    chips += [
+        f'<button type="button" class="chip" aria-pressed="false" data-off="{kind}">{SIGNS[kind]} some {kind}</button>'
+        for kind in off
+    ]
     shown = "".join(
         f'<label><input type="radio" name="show" value="{one}"{" checked" * (one == "ours")}><span>{one}</span></label>'
         for one in SHOWN
@@ -110,11 +145,14 @@ def _tools(report: Report) -> str:
 <div class="chips">{"".join(chips)}</div>
 <output id="count"></output>
 </form>
-<div class="key"><div class="cell above" aria-hidden="true">{sample}</div><p>{told} {_text(KEY)}</p></div>"""
+<div class="key"><div class="cell above" aria-hidden="true">{sample}</div><p>{told} {SPREAD}</p></div>
+{_legend()}"""
 
 
 def _table(table: Table, name: str) -> str:
     numbers = footnotes(table)
+    # An underscore: no part of a page has one in its name.
+    links = {note: f'<a href="#{name}_{place}" title="{_text(note)}">{place}</a>' for note, place in numbers.items()}
     heads = "".join(
         f'<th scope="col" aria-sort="none" class="{kind}"><button type="button">{_text(text)}</button></th>'
         for kind, texts in (("head", table.heads), ("figure", table.columns))
@@ -125,16 +163,18 @@ def _table(table: Table, name: str) -> str:
         if row.block != before.block:
             width = len(table.heads) + len(table.columns)
             rows.append(f'<tr class="group"><th scope="rowgroup" colspan="{width}">{_text(row.block)}</th></tr>')
-        rows.append(_row(table, row, row.block == before.block and row.heads[:1] == before.heads[:1], numbers))
+        again = row.block == before.block and row.heads[:1] == before.heads[:1]
+        rows.append(_row(table, row, again, links))
         before = row
-    notes = [f"<li><sup>{place}</sup> {_text(note)}</li>" for note, place in numbers.items()]
+    notes = [f'<li id="{name}_{place}"><sup>{place}</sup> {_text(note)}</li>' for note, place in numbers.items()]
     notes += [f"<li>{_text(note)}</li>" for note in table.notes]
+    summary = "".join(_counts(f"<b>{_text(one)}</b>", tally, text) for one, tally, text in counted(table))
     wide = len(table.heads) + len(table.columns) > MOST_COLUMNS
     begin = f'<table class="results" style="--columns:{len(table.columns)}">'
     return f"""
 <article id="{name}"><h3>{_text(heading(table))}</h3>
 <p class="caption">{_text(table.caption)}</p>
-<p class="summary">{_text(summary(table))}</p>
+<ul class="summary">{summary}</ul>
 <div class="scroll{" wide" * wide}">{begin}<thead><tr>{heads}</tr></thead>
 <tbody>
 {chr(10).join(rows)}
@@ -143,7 +183,7 @@ def _table(table: Table, name: str) -> str:
 {f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""}</article>"""
 
 
-def _row(table: Table, row: Row, again: bool, numbers: dict[str, int]) -> str:
+def _row(table: Table, row: Row, again: bool, links: Mapping[str, str]) -> str:
     """`again`: its first head is that of the row above, and need not be read twice."""
     label = f'<small class="block">{_text(row.block)}</small>' if row.block else ""
     texts = [_text(text) for text in row.heads]
@@ -152,16 +192,16 @@ def _row(table: Table, row: Row, again: bool, numbers: dict[str, int]) -> str:
     else:
         # What is no setting of the paper's method has a title in place of all heads.
         heads = [f'<th scope="row" colspan="{len(texts)}">{texts[0]}{label}</th>']
-    cells = (_cell(column, row.cell(column), numbers) for column in table.columns)
+    cells = (_cell(column, row.cell(column), links) for column in table.columns)
     kind = ' class="again"' if again else ""
     return f'<tr{kind} data-block="{_text(row.block)}">{"".join(heads)}{"".join(cells)}</tr>'
 
 
-def _cell(column: str, cell: Cell, numbers: dict[str, int]) -> str:
+def _cell(column: str, cell: Cell, links: Mapping[str, str]) -> str:
     known = {"ours": cell.ours, "paper": cell.printed, "difference": cell.difference}
     data = "".join(f' data-{name}="{value!r}"' for name, value in known.items() if value is not None)
     seeds = f' title="Seeds: {", ".join(map(number, cell.values))}"' if len(cell.values) > 1 else ""
-    note = f"<sup>{numbers[cell.note]}</sup>" if cell.note else ""
+    note = f"<sup>{' '.join(links[one] for one in dict.fromkeys(cell.notes))}</sup>" if cell.notes else ""
     return f'<td class="cell {cell.agreement}" data-label="{_text(column)}"{data}{seeds}>{_numbers(cell)}{note}</td>'
 
 

@@ -1,34 +1,44 @@
 """What all three forms of a report say alike: figures, signs, verdicts, footnotes, names of files."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from ..document import DECIMALS, NEAR, Agreement, Cell, Claim, Report, Table
 
 __all__ = [
     "COUNTED",
     "KEY",
+    "SIGNS",
     "clean",
+    "counted",
+    "counts",
     "footnotes",
     "heading",
-    "met",
+    "marks",
     "number",
     "ours",
     "panel_names",
     "signed",
     "slugs",
     "spread",
-    "summary",
     "verdict",
 ]
 
-SIGNS = {"above": "▲", "near": "≈", "below": "▼", "none": ""}
-KEY = (
-    f"▲ more than {NEAR:g} points above the paper's figure, ≈ within {NEAR:g} points, ▼ more than {NEAR:g} below; "
-    "± is the standard deviation over the seeds."
-)
-COUNTED: dict[Agreement, str] = {"above": "above", "near": "near", "below": "below", "none": "not run"}
-VERDICTS = {True: ("✓", "holds"), False: ("✗", "does not hold"), None: ("?", "not judged")}
+SIGNS: dict[Agreement, str] = {"near": "≈", "above": "▲", "below": "▼", "none": ""}
+KEY: dict[Agreement, str] = {
+    "near": f"within {NEAR:g} points of the paper's figure",
+    "above": f"more than {NEAR:g} points above it",
+    "below": f"more than {NEAR:g} points below it",
+    "none": "not run",
+}
+COUNTED: dict[Agreement, str] = {
+    "near": f"within {NEAR:g} points",
+    "above": "above",
+    "below": "below",
+    "none": "not run",
+}
+VERDICTS = {True: ("✓", "holds"), False: ("✗", "does not hold"), None: ("?", "undecided")}
 # XML allows none of these, escaped or not.
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -71,26 +81,41 @@ def heading(table: Table) -> str:
     return f"{table.title} ({table.unit})" if table.unit else table.title
 
 
-def met(table: Table) -> str:
-    """How many printed figures are reached."""
-    tally, share = table.tally(), table.agreeing()
-    if share is None:
+def counts(tally: Mapping[Agreement, int]) -> str:
+    """Agreement both ways: 58 of 150 within 2 points, 63 above, 29 below."""
+    total = sum(tally.values())
+    if not total:
         return "The paper prints no figures to compare with"
-    reached = tally["above"] + tally["near"]
-    return f"{reached} of {tally.total()} figures within {NEAR:g} points or above ({100 * share:.0f}%)"
+    said = [f"{tally.get('near', 0)} of {total} {COUNTED['near']}"]
+    said += [f"{tally.get(kind, 0)} {COUNTED[kind]}" for kind in ("above", "below")]
+    return ", ".join(said + ([f"{tally['none']} {COUNTED['none']}"] if tally.get("none") else []))
 
 
-def summary(table: Table) -> str:
-    """The same as a sentence, and how the others fare."""
-    tally = table.tally()
-    counts = ", ".join(f"{tally[kind]} {said}" for kind, said in COUNTED.items() if tally[kind])
-    return f"{met(table)}: {counts}." if counts else f"{met(table)}."
+def counted(table: Table) -> list[tuple[str, Counter[Agreement], str]]:
+    """(name, tally, text) of all cells, then of each group where there are several.
+
+    "Within or above" is given beside the counts under its own name: a figure far above does not agree.
+    """
+    tallies = {"All": table.tally()}
+    if len(groups := table.tallies()) > 1:
+        tallies |= groups
+    return [(name, tally, counts(tally) + _reached(tally)) for name, tally in tallies.items()]
+
+
+def _reached(tally: Mapping[Agreement, int]) -> str:
+    total, reached = sum(tally.values()), tally.get("near", 0) + tally.get("above", 0)
+    return f" (within or above: {reached}, {100 * reached / total:.0f}%)" if total else ""
 
 
 def footnotes(table: Table) -> dict[str, int]:
     """The number of each note that cells carry; the same words are one note."""
-    notes = (row.cell(column).note for row in table.rows for column in table.columns)
-    return {note: 1 + place for place, note in enumerate(dict.fromkeys(note for note in notes if note))}
+    notes = (note for row in table.rows for column in table.columns for note in row.cell(column).notes)
+    return {note: 1 + place for place, note in enumerate(dict.fromkeys(notes))}
+
+
+def marks(cell: Cell, numbers: Mapping[str, int]) -> list[int]:
+    """The numbers of the cell's notes."""
+    return sorted({numbers[note] for note in cell.notes})
 
 
 def slugs(names: Iterable[str]) -> list[str]:
