@@ -19,6 +19,7 @@ __all__ = [
     "AbstractInteraction",
     "Bilinear",
     "Factored",
+    "Full",
     "LinearQuadratic",
     "NegativeSemidefinite",
     "Neural",
@@ -30,8 +31,8 @@ __all__ = [
 # From this number of outputs, or of parameters of U, scores are matrix products.
 MANY_OUTPUTS = 512
 MANY_PARAMETERS = 1024
-# Up to this number of pairs of labels (k = 181) forms multiply all pairs: a matrix of (outputs, pairs) fits in memory.
-MAX_PAIRS = 2**14
+# Up to this number of parameters of U forms are one matrix product: a matrix of (outputs, parameters) fits in memory.
+MAX_PRODUCTS = 2**15
 
 
 def _pair(edge: Any) -> tuple[int, int]:
@@ -164,11 +165,40 @@ class Symmetric(AbstractInteraction):
         return upper + upper.T
 
     def forms(self, s, ys):
-        if self.size > MAX_PAIRS:
+        if self.size > MAX_PRODUCTS:
             return super().forms(s, ys)
         # One product of s with the pairs, which all rows share: 2^16 outputs took 30 times as long by their forms.
         i, j = np.triu_indices(self.labels, 1)
         return s @ (ys[:, i] * ys[:, j]).T
+
+
+class Full(AbstractInteraction):
+    """U(s) = (S + S') / 2 for any matrix S: the paper's U, with k^2 parameters of which `Symmetric` needs half.
+
+    S is s in another shape, so that nothing is gathered or scattered: of 174 labels that takes most of a step.
+    """
+
+    labels: int = eqx.field(static=True)
+
+    @property
+    def k(self):
+        return self.labels
+
+    @property
+    def size(self):
+        return self.labels**2
+
+    def matrix(self, s):
+        square = s.reshape(self.labels, self.labels)
+        return (square + square.T) / 2
+
+    def form(self, s, y):
+        return 0.5 * y @ s.reshape(self.labels, self.labels) @ y
+
+    def forms(self, s, ys):
+        if self.size > MAX_PRODUCTS:
+            return super().forms(s, ys)
+        return 0.5 * s @ (ys[:, :, None] * ys[:, None, :]).reshape(len(ys), -1).T
 
 
 class Sparse(AbstractInteraction):

@@ -9,7 +9,7 @@ import jax
 
 from .. import exact
 from .._types import Key, PyTree
-from ..couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, NegativeSemidefinite, Symmetric
+from ..couplings import AbstractCoupling, Bilinear, Factored, Full, LinearQuadratic, NegativeSemidefinite, Symmetric
 from ..divergences import KL, AbstractDivergence, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from ..energy import Energy
 from ..measures import AbstractMeasure
@@ -60,6 +60,7 @@ SET_COUPLINGS: dict[str, Callable[[int, Key], AbstractCoupling]] = {
         else LinearQuadratic(Factored(k, 16, key=key), shared=True)
     ),
     "pairwise-of-x": lambda k, _: LinearQuadratic(Symmetric(k), shared=False),
+    "pairwise-full": lambda k, _: LinearQuadratic(Full(k), shared=False),
     "pairwise-concave": lambda k, key: LinearQuadratic(
         NegativeSemidefinite(k, min(k, MAX_RANK), key=key), shared=False
     ),

@@ -177,13 +177,12 @@ def _figure2(effort: Effort) -> dict[tuple[str, str], dict[str, Any]]:
 def _partitions(name: str, effort: Effort) -> dict[str, dict[str, Any]]:
     """The configurations of a figure's panels, by title."""
     if name == "figure2":
-        return {f"{titles([dataset])[0]}, {setting}": given for (setting, dataset), given in _figure2(effort).items()}
-    else:
-        settings = {
-            f"{each}, {polytope}": Setting(each, "min-min", "logistic", "mlp", polytope, "mlp")
-            for polytope in POLYTOPES
-            for each in printed.RANKINGS
-        }
+        return {f"{_title(dataset)}, {setting}": given for (setting, dataset), given in _figure2(effort).items()}
+    settings = {
+        f"{each}, {polytope}": Setting(each, "min-min", "logistic", "mlp", polytope, "mlp")
+        for polytope in POLYTOPES
+        for each in printed.RANKINGS
+    }
     effort = effort._replace(seeds=effort.seeds[:1])
     return {title: config(setting, effort, "partition") for title, setting in settings.items()}
 

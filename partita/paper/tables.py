@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from . import printed, remarks
 from .beyond import OTHERS, Other
 from .document import Cell, Row, Table
-from .protocol import OVERLAPPING, Effort, Setting, config
+from .protocol import OVERLAPPING, Effort, Setting, config, is_costly
 
 __all__ = ["CAL500", "TABLES", "build", "titles", "wanted"]
 
@@ -100,8 +100,8 @@ def wanted(
     settings = [_setting(heads, column) for heads in rows for column in columns]
     peers = [] if models else [other for other in _others(name) if other.installed]
     beside = [other.config(column, effort) for other in peers for column in columns if column != OVERLAPPING]
-    # What takes longest comes first, so that nothing waits for it in the end.
-    settings.sort(key=lambda setting: setting.objective != "fenchel-young")
+    # What takes longest comes last, so that an interrupted run has most of the table.
+    settings.sort(key=lambda setting: (is_costly(setting), setting.objective in ("mcmc", "min-max")))
     return [config(setting, effort) for setting in settings if not models or setting.model in models] + beside
 
 
@@ -161,7 +161,7 @@ def _setting(heads: tuple[str, ...], dataset: str) -> Setting:
     objective, loss, model, coupling, tau = heads
     # The paper's U is part of h(x); for generalized Fenchel-Young losses it is negative semi-definite.
     concave = objective == "fenchel-young"
-    couplings = {"pairwise": "pairwise-concave" if concave else "pairwise-of-x", "pairwise-shared": "pairwise"}
+    couplings = {"pairwise": "pairwise-concave" if concave else "pairwise-full", "pairwise-shared": "pairwise"}
     return Setting(dataset, objective, loss, model, couplings.get(coupling, coupling), None if tau == "-" else tau)
 
 
