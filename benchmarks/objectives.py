@@ -64,6 +64,7 @@ def objectives(space: pt.spaces.AbstractSpace, features: int) -> dict[str, Any]:
         "NCE, noise near p": pt.objectives.NCE(16, pt.objectives.Neighboring()),
         "Fenchel-Young, squared norm": pt.objectives.GeneralizedFenchelYoung(),
         "perceptron": pt.objectives.Perceptron(),
+        "concrete score matching": pt.objectives.ConcreteScoreMatching(),
         "preferences": pt.objectives.Preferences(),
         "scores, logistic": pt.objectives.Scores("logistic"),
     }

@@ -138,12 +138,7 @@ class Preferences(AbstractRows):
 
     def target(self, space, y):
         rejected = check_outputs(space, self.rejected, y.shape[0])
-        same = (rejected == y).reshape(y.shape[0], -1).all(axis=1)
-        if same.any():
-            raise ValueError(
-                f"{int(same.sum())} of {y.shape[0]} pairs hold the same output twice, the first is row "
-                f"{int(np.argmax(same))}: {y[np.argmax(same)].tolist()}. Such a pair says nothing; leave it out."
-            )
+        check_pairs(y, rejected)
         return jnp.asarray(rejected)
 
 
@@ -155,10 +150,7 @@ class Scores(AbstractRows):
         self.scores = scores
 
     def target(self, space, y):
-        scores = np.asarray(self.scores, float)
-        if scores.shape != y.shape[:1] or not np.isfinite(scores).all():
-            raise ValueError(f"scores must be {y.shape[0]} finite numbers, one per row; got shape {scores.shape}.")
-        return jnp.asarray(scores, float)
+        return jnp.asarray(check_scores(self.scores, y.shape[0]), float)
 
 
 class Stream(AbstractSource):
@@ -262,6 +254,41 @@ def check_outputs(space: AbstractSpace, y: Any, n: int) -> np.ndarray:
             f"{whole[first].tolist()}. {_expected(space)}"
         )
     return whole
+
+
+def check_pairs(preferred: np.ndarray, rejected: np.ndarray) -> None:
+    """Raise where a pair holds one output twice."""
+    n = len(preferred)
+    same = (rejected == preferred).reshape(n, -1).all(axis=1)
+    if same.any():
+        first = int(np.argmax(same))
+        raise ValueError(
+            f"{int(same.sum())} of {n} pairs hold the same output twice, the first is row {first}: "
+            f"{preferred[first].tolist()}. Such a pair says nothing; leave it out."
+        )
+
+
+def check_scores(scores: Any, n: int | None = None) -> np.ndarray:
+    """Scores as float, one for each of n rows, or an error that says what is wrong."""
+    rows = "a vector of" if n is None else n
+    if scipy.sparse.issparse(scores):
+        raise TypeError(
+            f"scores must be {rows} finite numbers, one per row; got a sparse matrix. Use toarray().ravel()."
+        )
+    scores = np.asarray(scores)
+    if scores.dtype.kind not in "fiub":
+        raise TypeError(f"scores must be {rows} finite numbers, one per row; got dtype {scores.dtype}.")
+    if scores.ndim != 1 or (n is not None and len(scores) != n):
+        raise ValueError(f"scores must be {rows} finite numbers, one per row; got shape {scores.shape}.")
+    # After the cast: 1e300 is finite, but not in float32.
+    with np.errstate(over="ignore"):
+        bad = ~np.isfinite(scores.astype(jnp.zeros(0).dtype))
+    if bad.any():
+        raise ValueError(
+            f"scores must be {rows} finite numbers, one per row; got {int(bad.sum())} that are NaN or infinite, the "
+            f"first in row {int(np.argmax(bad))}. Leave these rows out."
+        )
+    return scores.astype(float)
 
 
 def check_free(space: AbstractSpace, free: Any, n: int) -> Array | None:

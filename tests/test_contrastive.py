@@ -1,4 +1,4 @@
-"""Noise contrast, pseudo-likelihood, ratio matching: against enumeration, and against the likelihood they approach."""
+"""Noise contrast, pseudo-likelihood, ratio and concrete score matching: against enumeration and the likelihood."""
 
 import equinox as eqx
 import jax
@@ -8,9 +8,10 @@ import pytest
 from cases import COUPLINGS, data, jit, model, references
 
 from partita import exact
+from partita._types import Batch
 from partita.divergences import ChiSquare
 from partita.measures import ProductBernoulli
-from partita.objectives import NCE, ExactMLE, Neighboring, PseudoLikelihood, RatioMatching
+from partita.objectives import NCE, ConcreteScoreMatching, ExactMLE, Neighboring, PseudoLikelihood, RatioMatching
 from partita.partition import Table
 from partita.spaces import Hypercube
 
@@ -134,7 +135,91 @@ def test_pseudo_likelihood_of_independent_labels_is_the_likelihood(key):
     np.testing.assert_allclose(*gradients, atol=1e-5)
 
 
-@pytest.mark.parametrize("objective", [PseudoLikelihood(), RatioMatching(), NCE()], ids=lambda o: type(o).__name__)
+EVERY_SPACE = ["ising", "ising-subsets", "classes", "birkhoff"]
+
+
+def whole_law(truth, x):
+    """Every output with the same x as rows of a batch, weighted by its probability: the mean loss is an expectation."""
+    every = truth.space.elements()
+    log_p = jax.vmap(lambda y: truth.q.log_prob(y) + truth.g(x, y))(every)
+    weight = len(every) * jax.nn.softmax(log_p)
+    return Batch(jnp.broadcast_to(x, (len(every), *x.shape)), every, weight=weight)
+
+
+def concrete_scores(model, batch):
+    """p(y') / p(y) - 1 of every output y of the batch and every move y'."""
+
+    def of_row(x, y):
+        log_p = lambda y: model.q.log_prob(y) + model.g(x, y)  # noqa: E731
+        return jnp.expm1(jax.vmap(log_p)(model.space.moves(y)) - log_p(y))
+
+    return jax.vmap(of_row)(batch.x, batch.y)
+
+
+@pytest.mark.parametrize("name", EVERY_SPACE)
+def test_concrete_score_matching_is_the_squared_error_of_concrete_scores_up_to_a_constant(name):
+    """In double precision: the difference to the error, by enumeration, is the same for all g, 1e-9 of the largest."""
+    with jax.enable_x64(True):
+        q = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), references(COUPLINGS[name].space)[-1])
+        truth = model(COUPLINGS[name], q=q)
+        law = whole_law(truth, data(truth.space).x[0])
+        others = [
+            model(COUPLINGS[name], q=q, scale=scale, key=jax.random.key(i)) for i, scale in enumerate((0.3, 0.6, 1))
+        ]
+
+        @jit
+        def loss_and_error(g):
+            error = jnp.sum((concrete_scores(g, law) - concrete_scores(truth, law)) ** 2, axis=1)
+            loss, _ = ConcreteScoreMatching(bound=20.0).loss(g, None, law, key=jax.random.key(0))
+            return loss, jnp.mean(law.weight * error)
+
+        found = np.array([loss_and_error(g) for g in (truth, *others)])
+        constants = found[:, 0] - found[:, 1]
+        np.testing.assert_allclose(constants, constants[0], atol=1e-9 * np.abs(found).max())
+        assert found[0, 1] < 1e-9
+        assert (found[1:, 0] > found[0, 0]).all()
+
+
+@pytest.mark.parametrize("bound", [0.2, 3.0])
+@pytest.mark.parametrize("name", EVERY_SPACE)
+def test_the_data_minimize_concrete_score_matching_whatever_the_bound(name, bound):
+    """At the g of the data the gradient is zero, also where most odds are past the bound; elsewhere it is not."""
+    truth = model(COUPLINGS[name], q=references(COUPLINGS[name].space)[-1])
+    law = whole_law(truth, data(truth.space).x[0])
+    objective = ConcreteScoreMatching(bound)
+    gradient = jit(eqx.filter_grad(lambda g: objective.loss(g, None, law, key=jax.random.key(0))[0]))
+    elsewhere = flat(gradient(model(COUPLINGS[name], q=truth.q, key=jax.random.key(3))))
+    # float32: terms up to the slope at the bound cancel.
+    np.testing.assert_allclose(flat(gradient(truth)), 0, atol=2e-5 * np.exp(2 * bound))
+    assert np.abs(elsewhere).max() > 1e-2
+
+
+@pytest.mark.parametrize("bound", [0.5, 3.0, 20.0])
+def test_concrete_score_matching_is_proper_at_any_odds(bound):
+    """slope(o) / slope(-o) = exp(o): in expectation over y and y' the slope vanishes where o is the data's log-odds."""
+    odds = jnp.asarray(np.linspace(-30, 30, 121), jnp.float32)
+    slope = jax.vmap(jax.grad(lambda o: ConcreteScoreMatching(bound).penalize(o[None])))
+    log_ratio = np.log(np.asarray(slope(odds), float)) - np.log(np.asarray(slope(-odds), float))
+    np.testing.assert_allclose(log_ratio, odds, atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "bound"), [(1e2, 20.0), (1e10, 20.0), (1e30, 3.0)])
+def test_concrete_score_matching_stays_finite_at_any_energy(size, bound, key):
+    """Values and gradients in float32; per neighbor the loss is at least 1 - 4 e^bound - e^(-2 bound)."""
+    start = model(COUPLINGS["unary"])
+    batch = data(start.space)
+    scaled = eqx.tree_at(lambda m: m.g.h.output.bias, start, jnp.array([size, -size, size, 0.0]))
+    objective = ConcreteScoreMatching(bound)
+    value, gradient = jit(eqx.filter_value_and_grad(lambda m: objective.loss(m, None, batch, key=key)[0]))(scaled)
+    assert np.isfinite(value)
+    assert np.isfinite(flat(gradient)).all()
+    lowest = objective.penalize(jnp.array([-jnp.inf, -size]))
+    np.testing.assert_allclose(lowest, 2 * (1 - 4 * np.exp(bound) - np.exp(-2 * bound)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "objective", [PseudoLikelihood(), RatioMatching(), ConcreteScoreMatching(), NCE()], ids=lambda o: type(o).__name__
+)
 def test_what_they_cannot_serve_is_refused(objective):
     with pytest.raises(ValueError, match="needs f = KL, but f is ChiSquare"):
         objective.check(model(COUPLINGS["unary"], f=ChiSquare()))
@@ -144,6 +229,10 @@ def test_what_they_cannot_serve_is_refused(objective):
 def test_local_objectives_need_label_sets_and_nce_needs_noise():
     with pytest.raises(ValueError, match="needs label sets"):
         PseudoLikelihood().check(model(COUPLINGS["birkhoff"]))
+    ConcreteScoreMatching().check(model(COUPLINGS["birkhoff"]))
+    for bound in (0.0, 21.0, float("nan")):
+        with pytest.raises(ValueError, match="between 0 and 20; got"):
+            ConcreteScoreMatching(bound)
     with pytest.raises(ValueError, match=r"num_samples >= 1.*got 0"):
         NCE(0)
     with pytest.raises(ValueError, match="The proposal is a measure on"):

@@ -358,6 +358,10 @@ REFUSED = {
     "NCE": (lambda: lose(objectives.NCE(), "unary", SETS), "NCE needs every y whole"),
     "PseudoLikelihood": (lambda: lose(objectives.PseudoLikelihood(), "unary", SETS), "PseudoLikelihood needs every y"),
     "RatioMatching": (lambda: lose(objectives.RatioMatching(), "unary", SETS), "RatioMatching needs every y whole"),
+    "ConcreteScoreMatching": (
+        lambda: lose(objectives.ConcreteScoreMatching(), "unary", SETS),
+        "ConcreteScoreMatching needs every y whole",
+    ),
     "Fenchel-Young": (
         lambda: lose(objectives.GeneralizedFenchelYoung(), "unary", SETS),
         "GeneralizedFenchelYoung needs every y whole",

@@ -44,6 +44,8 @@ def test_quick_start_runs(unchecked, tmp_path, monkeypatch):
     np.testing.assert_array_equal(names["again"].predict_proba(X), names["joint"].predict_proba(X))
     assert (tmp_path / "joint.partita.sklearn").exists()
     assert list((tmp_path / "running").iterdir())
+    assert names["agrees"].mean() > 0.85
+    assert names["rated"].predict(names["X"]).shape == (600, 4)
 
 
 def test_the_commands_run(unchecked, tmp_path, monkeypatch):

@@ -588,6 +588,7 @@ NOTHING_LEARNED = {
             objectives.MCMC(),
             objectives.PseudoLikelihood(),
             objectives.RatioMatching(),
+            objectives.ConcreteScoreMatching(),
             objectives.GeneralizedFenchelYoung(),
             objectives.Perceptron(),
             objectives.Preferences(),

@@ -1,10 +1,12 @@
 """Preferences and scores: their losses, what they learn, and the data they refuse."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.optimize
 from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita._types import Batch
@@ -77,6 +79,42 @@ def test_scores_are_learned_by_batches(key):
     assert loss[-20:].mean() < 0.1 * loss[:5].mean()
 
 
+@pytest.mark.parametrize("weight", [None, jnp.linspace(0, 2, ROWS)], ids=["even", "weighted"])
+@pytest.mark.parametrize("kind", ["squared", "logistic"])
+def test_scores_with_an_intercept_have_the_least_loss_over_all_constants(kind, weight, key):
+    """By scipy; and the gradient is that at the best constant, so that none of it goes into a constant added to g."""
+    start = model(COUPLINGS["ising"])
+    x, y, _ = pairs(start.space, key)
+    t = 3 + 2 * jax.random.normal(key, (ROWS,)) if kind == "squared" else jax.random.bernoulli(key, 0.1, (ROWS,)) * 1.0
+    batch, unit = Batch(x, jnp.asarray(y), weight=weight, target=t), 2.0 if kind == "squared" else 1.0
+    g = jax.vmap(start.g)(x, jnp.asarray(y))
+    of = optax.l2_loss if kind == "squared" else optax.sigmoid_binary_cross_entropy
+    shares = np.ones(ROWS) if weight is None else np.asarray(weight)
+    least = scipy.optimize.minimize_scalar(lambda b: np.mean(shares * np.asarray(of(g + b, t / unit), float)))
+    objective = Scores(kind, intercept=True, unit=unit)
+    np.testing.assert_allclose(objective.loss(start, None, batch, key=key)[0], least.fun, rtol=1e-5)
+
+    def shifted(shift):
+        network = eqx.tree_at(lambda m: m.g, start, lambda x, y: start.g(x, y) + shift)
+        return objective.loss(network, None, batch, key=key)[0]
+
+    value, slope = jax.value_and_grad(shifted)(jnp.asarray(7.0))
+    np.testing.assert_allclose(value, least.fun, rtol=1e-4)
+    np.testing.assert_allclose(slope, 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_scores_that_are_all_alike_have_a_finite_gradient(value, key):
+    """Their best intercept is at infinity, where they say nothing of g."""
+    start = model(COUPLINGS["ising"])
+    x, y, _ = pairs(start.space, key)
+    batch = Batch(x, jnp.asarray(y), target=jnp.full(ROWS, value))
+    loss = lambda m: Scores("logistic", intercept=True).loss(m, None, batch, key=key)[0]  # noqa: E731
+    found, gradient = eqx.filter_value_and_grad(loss)(start)
+    np.testing.assert_allclose(found, 0, atol=1e-6)
+    assert all(np.abs(leaf).max() < 1e-5 for leaf in jax.tree.leaves(gradient.g))
+
+
 def test_bad_pairs_and_scores_are_refused(key):
     start = model(COUPLINGS["unary"])
     x, y, other = pairs(start.space, key)
@@ -93,6 +131,9 @@ def test_bad_pairs_and_scores_are_refused(key):
         Preferences(0.0)
     with pytest.raises(ValueError, match="'squared' and 'logistic'"):
         Scores("hinge")
+    for options in ({"unit": 0.0}, {"unit": float("inf")}, {"kind": "logistic", "unit": 2.0}):
+        with pytest.raises(ValueError, match="needs a finite unit > 0"):
+            Scores(**options)
 
 
 @pytest.mark.parametrize(("objective", "source"), [(Preferences(), "Preferences"), (Scores(), "Scores")])

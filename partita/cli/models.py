@@ -55,8 +55,8 @@ def fit(
     objective: Annotated[
         Name,
         typer.Option(
-            help="auto, min-min, exact, min-max, mcmc, nce, pseudo-likelihood, ratio-matching, fenchel-young or "
-            "perceptron."
+            help="auto, min-min, exact, min-max, mcmc, nce, pseudo-likelihood, ratio-matching, "
+            "concrete-score-matching, fenchel-young or perceptron."
         ),
     ] = None,
     loss: Annotated[

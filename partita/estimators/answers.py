@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import budget, decisions, exact, inference, members, persistence
 from .._types import Key, PyTree
@@ -93,6 +93,19 @@ class AbstractAnswers(AbstractEstimator):
             method = "importance"
         options = {"reference": reference, "free": free, "key": self._key()}
         return np.asarray(inference.log_prob(model, x, y, method=method, **options), float)
+
+    @fitted
+    def energy(self, X: Any, y: Any) -> np.ndarray:
+        """g(x, y) of each row, by which outputs for the same x are compared; p is q exp(g) / Z for the logistic loss.
+
+        Of preferences, `energy(X, y) > energy(X, worse)` says which pairs the model agrees with.
+        """
+        x, model, _ = self._model(X)
+        check_consistent_length(x, y)
+        y, free = self.codec_.encode(y)
+        if free is not None:
+            raise ValueError("energy needs whole outputs, without missing labels or ties; log_prob takes those too.")
+        return np.asarray(over_rows(_energy, model, x, y), float)
 
     @ParameterAndMethod
     @fitted
@@ -327,6 +340,10 @@ def _evidence(rule: AbstractRule, x: Any, model: EBM, reference: PyTree, *, key:
     if not exactly:
         _warn(model, x, "the decision", f"it is made from {DRAWS} weighted draws")
     return decisions.joint(model, x, key=key, num=DRAWS, reference=reference)
+
+
+def _energy(model: EBM, x: Any, reference: PyTree, y: Any) -> Any:
+    return model.g(x, y)
 
 
 def _independent(model: EBM, x: Any, reference: PyTree) -> Any:

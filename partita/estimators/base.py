@@ -31,6 +31,10 @@ from ..solver import AbstractTraining, History, Progress, Solver
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
 from .references import Reference, check_reference, fit_reference
+from .triplets import AbstractTriplets, check_observed, given
+
+# Of a triplet the loss is that of one comparison, not of all labels: less penalty may suit it.
+TRIPLET_PENALTIES = (3e-3, 3e-2)
 
 Codec = LabelSets | Rankings
 Callbacks = Sequence[Callable[[Progress], bool | None]]
@@ -161,20 +165,36 @@ class AbstractEstimator(BaseEstimator):
         y: Any,
         sample_weight: Any = None,
         *,
-        eval_set: tuple[Any, Any] | None = None,
+        worse: Any = None,
+        scores: Any = None,
+        eval_set: tuple[Any, ...] | None = None,
         callbacks: Callbacks = (),
         checkpoint: Any = None,
     ) -> "AbstractEstimator":
         """Learn p(y|x) from rows X and outputs y.
 
-        `eval_set=(X, y)` are rows to stop on, in place of held-out folds. Between chunks of steps the `callbacks` are
-        told how it goes; one that returns True ends training. With a `checkpoint` folder a fit that was killed goes on
-        where it stood when it is called again, to the same end bit for bit.
+        With `worse`, outputs written as y is, each y is preferred to the one in the same row of `worse`; with `scores`,
+        each y has a number that says how good it is. Such triplets do not say how often y occurs. They determine g, by
+        `objectives.Preferences` or `objectives.Scores` (logistic where all scores are 0 or 1, else squared, with their
+        standard deviation as unit), and p = q exp(g) / Z only as far as g: the unit of the scores is the temperature of
+        p, and what no triplet compares is left to the penalty. Where training would not sum over all outputs, tau is
+        trained afterwards, with g fixed. Decisions other than the mode read p.
+
+        `eval_set=(X, y)`, of triplets (X, y, worse) or (X, y, scores), are rows to stop on, in place of held-out folds.
+        Between chunks of steps the `callbacks` are told how it goes; one that returns True ends training. With a
+        `checkpoint` folder a fit that was killed goes on where it stood when it is called again, to the same end bit
+        for bit.
         """
         with self._precision():
-            self._check_arguments()
-            data, raw = self._first_rows(X, y, sample_weight, self.classes)
-            held, held_raw = (None, None) if eval_set is None else self._more_rows(*eval_set)
+            triplets = given(worse, scores)
+            objective = self._choose(triplets, "fit(X, y)")
+            self._check_arguments(objective)
+            if triplets is not None:
+                self._check_triplets(triplets.keyword)
+            data, raw = self._first_rows(X, y, sample_weight, self.classes, triplets)
+            if triplets is not None:
+                objective = triplets.choose(self.objective, data.target)
+            held, held_raw = (None, None) if eval_set is None else self._held_rows(eval_set, triplets)
             self.seed_, kept = check_random_state(self.random_state).randint(2**31 - 1), None
             if checkpoint is not None:
                 start = self.members_ if self.warm_start and hasattr(self, "members_") else None
@@ -195,7 +215,7 @@ class AbstractEstimator(BaseEstimator):
             )
             data = data._replace(reference=reference)
             held = None if held is None else held._replace(reference=self.reference_(held_raw))
-            return self._train(data, folds, held, callbacks, kept)
+            return self._train(data, folds, held, callbacks, kept, objective=objective)
 
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "AbstractEstimator":
@@ -205,8 +225,9 @@ class AbstractEstimator(BaseEstimator):
         """
         with self._precision():
             first = not hasattr(self, "ebm_")
+            objective = self._choose(None, "partial_fit")
             if first:
-                self._check_arguments()
+                self._check_arguments(objective)
                 if not isinstance(self.reference, str | AbstractMeasure):
                     raise ValueError("partial_fit cannot fit a reference out of fold: use reference='uniform', or fit.")
                 if isinstance(tau := self.__dict__["log_partition"], Table) or tau == "constant":
@@ -214,17 +235,20 @@ class AbstractEstimator(BaseEstimator):
                 data, raw = self._first_rows(X, y, sample_weight, self.classes if classes is None else classes)
                 self.seed_ = check_random_state(self.random_state).randint(2**31 - 1)
                 self.reference_, _ = fit_reference(self.reference, raw, data.y, self.codec_.space)
-                self._begin(data, jax.random.key(self.seed_))
+                self._begin(data, jax.random.key(self.seed_), objective)
                 self.history_ = History({"loss": np.zeros(0)}, [])
             else:
+                check_observed(self.objective_, "partial_fit")
                 data, raw = self._more_rows(X, y, sample_weight)
                 data = data._replace(reference=self.reference_(raw))
             return self._pass_over(data)
 
-    def _train(self, data: training.Data, folds: list, held: Any, callbacks: Callbacks, kept: Any) -> Any:
+    def _train(
+        self, data: training.Data, folds: list, held: Any, callbacks: Callbacks, kept: Any, *, objective: Any
+    ) -> Any:
         key = jax.random.key(self.seed_)
         self._warn_of_unobserved(data)
-        at_reference = not self._begin(data, key) and isinstance(self.model, str)
+        at_reference = not self._begin(data, key, objective) and isinstance(self.model, str)
         size = members.size(self.members_)
         penalties = self._penalties(data)
         plan = training.Plan(
@@ -246,7 +270,7 @@ class AbstractEstimator(BaseEstimator):
                 started,
                 data,
                 judged_on=held,
-                worth=self._worth(),
+                worth=self._worth() if data.target is None else training.worth_by_loss(self.objective_, key),
                 key=key,
                 callbacks=[*shown, *callbacks],
                 **({} if kept is None else {"keep": kept.keep, "resume": kept.load}),
@@ -258,10 +282,21 @@ class AbstractEstimator(BaseEstimator):
         if self.refit and trained.unseen:
             with _progress(self.verbose, "fit on all rows") as shown:
                 again = jax.random.fold_in(key, 1)
-                refitted = training.refit(plan, started, data, trained.penalty, key=again, callbacks=shown)
-            _warn_of_endings(refitted.endings, at_reference)
-            return self._keep(refitted.models)
+                trained = training.refit(plan, started, data, trained.penalty, key=again, callbacks=shown)
+            _warn_of_endings(trained.endings, at_reference)
+        if data.target is not None and self._needs_tau(plan.train):
+            first, tau_key = members.member(trained.models, 0), jax.random.fold_in(key, 3)
+            min_min = names.objective("min-min", self.proposal, first, self.num_samples, 0, key=tau_key)
+            with _progress(self.verbose, "fit the normalizer") as shown:
+                trained = training.fit_tau(plan, trained.models, data, min_min, key=tau_key, callbacks=shown)
+            _warn_of_endings(trained.endings)
         return self._keep(trained.models)
+
+    def _needs_tau(self, train: AbstractTraining) -> bool:
+        """Whether answers may need a tau that triplets have not trained, where it may be and can be trained."""
+        first = members.member(self.members_, 0)
+        learned = jax.tree.leaves(eqx.filter(first.tau, eqx.is_inexact_array))
+        return bool(learned) and all(parts.tau for parts in train.phases()) and not names.cheap(first)
 
     def _warn_of_unobserved(self, data: training.Data) -> None:
         """Say so where nothing can be learned from any row."""
@@ -274,15 +309,17 @@ class AbstractEstimator(BaseEstimator):
 
     def _penalties(self, data: training.Data) -> tuple[float, ...]:
         """Those to choose from."""
-        found = self.penalty if self.penalty is not None else self._usual_penalties(data)
+        usual = TRIPLET_PENALTIES if data.target is not None else self._usual_penalties(data)
+        found = usual if self.penalty is None else self.penalty
         return tuple(float(penalty) for penalty in np.atleast_1d(found))
 
     @abc.abstractmethod
     def _usual_penalties(self, data: training.Data) -> tuple[float, ...]:
         """Those to choose from where none is asked for."""
 
-    def _begin(self, data: training.Data, key: Key) -> bool:
-        """Members to start from: new ones, or with `warm_start` those of the last fit; and what trains them.
+    def _begin(self, data: training.Data, key: Key, objective: Any) -> bool:
+        """Members to start from: new ones, or with `warm_start` those of the last fit; and what trains them, the
+        objective by name or as it is.
 
         Returns whether they are those of the last fit.
         """
@@ -305,12 +342,12 @@ class AbstractEstimator(BaseEstimator):
         )
         fresh = members.made(recipe, jax.random.split(make_key, 1 if alone else self.members))
         same = self.warm_start and hasattr(self, "members_") and _alike(self.members_, fresh)
-        train = self._check_training(has_energy=same)
+        train = self._check_training(objective, has_energy=same)
         self.members_ = self.members_ if same else fresh
         self.scale_, self.threshold_, self._state = 1.0, None, None
         first = members.member(self.members_, 0)
         self.objective_ = names.objective(
-            self.objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
+            objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
         # How outputs that are known in part are summed over, "exact" or by a "bound"; None where all are whole.
         self.completion_ = None if data.free is None else observed.completion(first)
@@ -341,7 +378,24 @@ class AbstractEstimator(BaseEstimator):
 
     # ---------------------------------------------------------------- what comes in
 
-    def _first_rows(self, X: Any, y: Any, weight: Any, classes: Any) -> tuple[training.Data, Any]:
+    def _choose(self, triplets: AbstractTriplets | None, method: str) -> Any:
+        """The objective for what is given besides X and y, if anything: a name, or an object."""
+        if triplets is not None:
+            return triplets.choose(self.objective, triplets.values)
+        check_observed(self.objective, method)
+        return self.objective
+
+    def _check_triplets(self, keyword: str) -> None:
+        """Refuse settings that need observed outputs."""
+        if not isinstance(self.reference, str | AbstractMeasure):
+            raise ValueError(
+                f"A {type(self.reference).__name__} as reference is fitted on observed outputs; with {keyword}= use "
+                "reference='uniform' or a measure."
+            )
+
+    def _first_rows(
+        self, X: Any, y: Any, weight: Any, classes: Any, triplets: AbstractTriplets | None = None
+    ) -> tuple[training.Data, Any]:
         """The training rows, from which scales and labels are learned; and X as it is, for the reference."""
         x = self._features(X, first=True)
         if y is None:
@@ -350,12 +404,12 @@ class AbstractEstimator(BaseEstimator):
         self.codec_ = self._codec.fit(y, classes)
         self.classes_ = _array_of(self.codec_.classes)
         y, free = self.codec_.encode(y)
-        weight = self._weights(weight, x, y)
-        if weight is not None and not weight.all():
-            rows = np.flatnonzero(weight)
-            x, y, weight, free = x[rows], y[rows], weight[rows], None if free is None else free[rows]
-        self.scaler_ = Scaler.fit(x, weight, dtype=self.dtype) if self.standardize else None
-        return training.Data(self._scaled(x), y, free, weight), x
+        data = training.Data(x, y, free, self._weights(weight, x, y), target=self._target(triplets, y, free))
+        if data.weight is not None and not data.weight.all():
+            data = data.take(np.flatnonzero(data.weight))
+        x = data.x
+        self.scaler_ = Scaler.fit(x, data.weight, dtype=self.dtype) if self.standardize else None
+        return data._replace(x=self._scaled(x)), x
 
     def _more_rows(self, X: Any, y: Any, weight: Any = None) -> tuple[training.Data, Any]:
         """Other rows, in the terms of the training rows."""
@@ -363,6 +417,22 @@ class AbstractEstimator(BaseEstimator):
         check_consistent_length(x, y)
         y, free = self.codec_.encode(y)
         return training.Data(self._scaled(x), y, free, self._weights(weight, x, y)), x
+
+    def _held_rows(self, eval_set: tuple[Any, ...], triplets: AbstractTriplets | None) -> tuple[training.Data, Any]:
+        """The rows of `eval_set`, which have what the training rows have."""
+        parts = ("X", "y") if triplets is None else ("X", "y", triplets.keyword)
+        if len(eval_set) != len(parts):
+            raise ValueError(f"eval_set must be ({', '.join(parts)}), as the rows of fit; got {len(eval_set)} parts.")
+        data, raw = self._more_rows(*eval_set[:2])
+        other = None if triplets is None else type(triplets)(eval_set[2])
+        return data._replace(target=self._target(other, data.y, data.free)), raw
+
+    def _target(self, triplets: AbstractTriplets | None, y: np.ndarray, free: np.ndarray | None) -> np.ndarray | None:
+        """What triplets have besides x and y."""
+        if triplets is None:
+            return None
+        triplets.check_whole(free, "y")
+        return triplets.encode(self.codec_, y)
 
     def _features(self, X: Any, first: bool = False) -> Any:
         return validate_data(
@@ -391,7 +461,7 @@ class AbstractEstimator(BaseEstimator):
             raise ValueError("sample_weight is zero in every row: there is nothing to learn from.")
         return weight
 
-    def _check_arguments(self) -> None:
+    def _check_arguments(self, objective: Any) -> None:
         """What can be said before the data are seen."""
         for name in ("members", "batch_size", "num_samples", "width", "depth"):
             _check_number(name, getattr(self, name), int | np.integer, least=1)
@@ -404,7 +474,7 @@ class AbstractEstimator(BaseEstimator):
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}.")
         self._check_names()
-        self._check_training(has_energy=self.warm_start and hasattr(self, "members_"))
+        self._check_training(objective, has_energy=self.warm_start and hasattr(self, "members_"))
 
     def _check_names(self) -> None:
         names.named("objective", self.objective, names.OBJECTIVES, AbstractObjective)
@@ -417,9 +487,9 @@ class AbstractEstimator(BaseEstimator):
             names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)
         check_reference(self.reference, "predict" if self._family() else "predict_proba", **self._family())
 
-    def _check_training(self, has_energy: bool) -> AbstractTraining:
+    def _check_training(self, objective: Any, has_energy: bool) -> AbstractTraining:
         """What is trained; refused where tau alone is and g would stay at its start, where p is q."""
-        train = names.training(self.train, self.objective)
+        train = names.training(self.train, objective)
         if not (has_energy or any(parts.g for parts in train.phases())) and isinstance(self.model, str):
             raise ValueError(
                 f"train={self.train!r} needs an energy that is there, but g starts at zero. Fit with train='g' or "

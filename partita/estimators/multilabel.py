@@ -24,10 +24,12 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     class per row. Answers come in the same kind.
 
     Several `members` are trained at once, each without a fold of the rows, on which it is stopped; the model is their
-    mean energy. Names can be objects of the library as well.
+    mean energy. Names can be objects of the library as well. `fit` learns from preferences and scores too.
 
     objective       "auto" (exact likelihood where it is cheap, min-min elsewhere), "min-min", "exact", "min-max",
-                    "mcmc", "nce", "pseudo-likelihood", "ratio-matching", "fenchel-young", "perceptron"
+                    "mcmc", "nce", "pseudo-likelihood", "ratio-matching", "concrete-score-matching",
+                    "fenchel-young", "perceptron". With `fit(..., worse=)` or `fit(..., scores=)`: "auto", or an
+                    objectives.Preferences or Scores
     loss            "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger", "reverse-kl"
     coupling        "pairwise" (one U for all x; of low rank above 256 labels), "unary", "pairwise-of-x", "low-rank"
     model           "mlp", "linear", "resnet", or your own Equinox module from x to logits
@@ -123,6 +125,18 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
                 f"Labels that are missing in every row cannot be learned: {shown}{more}. Leave them out, or observe "
                 "them in some rows.",
                 stacklevel=4,
+            )
+
+    def _check_triplets(self, keyword):
+        super()._check_triplets(keyword)
+        if self.class_weight is not None:
+            raise ValueError(
+                f"class_weight weights rows by the labels of observed sets; with {keyword}= give sample_weight instead."
+            )
+        if self.decision == "micro_f1":
+            raise ValueError(
+                f"decision='micro_f1' needs a threshold that is fitted on observed sets; with {keyword}= use 'mode', "
+                "'hamming' or 'f1', or decisions.MicroF1 with a threshold of your own."
             )
 
     def _usual_penalties(self, data):

@@ -20,6 +20,7 @@ from ..objectives import (
     NCE,
     AbstractEnergyObjective,
     AbstractObjective,
+    ConcreteScoreMatching,
     ExactMLE,
     GeneralizedFenchelYoung,
     Generator,
@@ -86,6 +87,7 @@ OBJECTIVES: dict[str, type[AbstractObjective]] = {
     "nce": NCE,
     "pseudo-likelihood": PseudoLikelihood,
     "ratio-matching": RatioMatching,
+    "concrete-score-matching": ConcreteScoreMatching,
     "fenchel-young": GeneralizedFenchelYoung,
     "perceptron": Perceptron,
 }
@@ -225,6 +227,7 @@ def objective(
         "nce": lambda: NCE(num, noise=proposal),
         "pseudo-likelihood": PseudoLikelihood,
         "ratio-matching": RatioMatching,
+        "concrete-score-matching": ConcreteScoreMatching,
         "fenchel-young": GeneralizedFenchelYoung,
         "perceptron": Perceptron,
     }

@@ -83,9 +83,10 @@ class LabelRanker(AbstractAnswers):
             found = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
             return float(found.mean())
 
+        score = likelihood if data.target is None else training.worth_by_loss(self.objective_, self._key())
         first = members.member(trained.models, 0)
         if trained.unseen and names.summable(first, budget.LISTED_OUTPUTS, budget.MAX_RANKED):
-            self.scale_ = training.calibrated(trained, data, likelihood)
+            self.scale_ = training.calibrated(trained, data, score)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""

@@ -1,19 +1,21 @@
 """From checked rows to one model: cross-fitted members, the penalty that suits rows they have not seen, their mean."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .. import members
 from .._types import Batch, Key, PyTree
-from ..batches import Rows, alike, batch
+from ..batches import AbstractRows, Preferences, Rows, Scores, alike, batch
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..partition import table_of
-from ..solver import AbstractTraining, Progress, Solver, cosine
+from ..solver import ONLY_TAU, AbstractTraining, HeldOut, Progress, Solver, cosine
 from .names import cheap
 
 MAX_HELD = 1000
@@ -25,26 +27,35 @@ SCALES = np.geomspace(0.1, 2, 14)
 
 
 class Data(NamedTuple):
-    """Checked rows: scaled features, outputs, what of them is free, weights, a reference for each."""
+    """Checked rows: scaled features, outputs, what of them is free, weights, a reference for each; of triplets the
+    worse outputs or the scores, as `target`."""
 
     x: Any
     y: np.ndarray
     free: np.ndarray | None = None
     weight: np.ndarray | None = None
     reference: PyTree = None
+    target: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> "Data":
         reference = jax.tree.map(lambda leaf: leaf[rows], self.reference)
-        free, weight = (None if part is None else part[rows] for part in (self.free, self.weight))
-        return Data(self.x[rows], self.y[rows], free, weight, reference)
+        parts = (self.free, self.weight, self.target)
+        free, weight, target = (None if part is None else part[rows] for part in parts)
+        return Data(self.x[rows], self.y[rows], free, weight, reference, target)
 
-    def rows(self, batch_size: int) -> Rows:
-        size = min(batch_size, len(self.y))
-        return Rows(self.x, self.y, weight=self.weight, reference=self.reference, free=self.free, batch_size=size)
+    def rows(self, batch_size: int) -> AbstractRows:
+        options = {"weight": self.weight, "reference": self.reference, "free": self.free}
+        options["batch_size"] = min(batch_size, len(self.y))
+        if self.target is None:
+            return Rows(self.x, self.y, **options)
+        return (Scores if self.target.ndim == 1 else Preferences)(self.x, self.y, self.target, **options)
 
     def batch(self, model: EBM) -> Batch:
         """As a batch that is not trained on."""
         made = batch(model, self.x, self.y, weight=self.weight, reference=self.reference, free=self.free)
+        if self.target is not None:
+            is_scores = self.target.ndim == 1
+            made = dataclasses.replace(made, target=jnp.asarray(self.target, float if is_scores else None))
         return made if self.free is None else alike(made)
 
 
@@ -168,6 +179,21 @@ def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, call
     solver, rows = plan.solver([penalty]), data.rows(plan.batch_size)
     now = members.fit(solver, models, rows, steps=plan.steps, key=key, every=plan.every, callbacks=callbacks)
     return Trained(now.models, [], now.losses, [], penalty, endings(now, plan.objective))
+
+
+def fit_tau(plan: Plan, models: EBM, data: Data, objective: AbstractObjective, *, key: Key, callbacks: Any) -> Trained:
+    """The same energies with trained normalizers. y has no part in it: -g(x, y) does not depend on tau."""
+    plan = plan._replace(objective=objective, train=ONLY_TAU)
+    return refit(plan, models, data._replace(target=None), 0.0, key=key, callbacks=callbacks)
+
+
+def worth_by_loss(objective: AbstractObjective, key: Key) -> Callable[[EBM, Data], float]:
+    """A model's worth on rows that it has not seen: minus the objective's loss."""
+
+    def worth(model: EBM, rows: Data) -> float:
+        return -HeldOut(objective, rows.batch(model), key)(model)
+
+    return worth
 
 
 def endings(

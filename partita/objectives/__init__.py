@@ -1,7 +1,7 @@
 """Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
 
 from .base import AbstractEnergyObjective, AbstractObjective
-from .contrastive import NCE, PseudoLikelihood, RatioMatching
+from .contrastive import NCE, ConcreteScoreMatching, PseudoLikelihood, RatioMatching
 from .fenchel_young import GeneralizedFenchelYoung, Perceptron
 from .likelihood import MCMC, ExactMLE
 from .min_max import Generator, MinMax
@@ -14,6 +14,7 @@ __all__ = [
     "NCE",
     "AbstractEnergyObjective",
     "AbstractObjective",
+    "ConcreteScoreMatching",
     "ExactMLE",
     "GeneralizedFenchelYoung",
     "Generator",

@@ -1,17 +1,23 @@
 """Other supervision: which of two outputs is better, or how good one output is.
 
 Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; where probabilities are
-wanted train it afterwards, `Solver(objectives.MinMin(), train=solver.ONLY_TAU)`.
+wanted train it afterwards, `Solver(objectives.MinMin(), train=solver.ONLY_TAU)`. The estimators do so by themselves:
+`fit(X, y, worse=...)`, `fit(X, y, scores=...)`.
 """
+
+import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._types import Array, Batch, Float, Scalar
 from .base import AbstractEnergyObjective, check_whole, mean
 
 # A guess costs log 2 nats: a run that ends more than one above that has diverged.
 CREDIBLE_GUESSES = (0.0, 1.0)
+# Rows whose t are all alike have their best intercept at infinity.
+LARGEST_LOGIT = 20.0
 
 
 class Preferences(AbstractEnergyObjective):
@@ -46,13 +52,23 @@ class Preferences(AbstractEnergyObjective):
 
 class Scores(AbstractEnergyObjective):
     """A loss of g(x, y) against a score t, from `batches.Scores`: "squared", (g - t)^2 / 2, for real t; "logistic",
-    -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from 0 (bad) to 1 (good)."""
+    -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from 0 (bad) to 1 (good).
+
+    With `intercept` the loss is that of g + b for the constant b that suits the batch best. Energies have no constant
+    of their own: g of the empty set is 0 in most couplings, as is the mean of g over all rankings. p does not depend on
+    b, which is not kept. A level of the scores that changes with x is not modeled. Of "squared", t is t / `unit`.
+    """
 
     kind: str = eqx.field(static=True, default="squared")
+    intercept: bool = eqx.field(static=True, default=False)
+    # An array, so that other units run the compiled program.
+    unit: Scalar = eqx.field(default=1.0, converter=lambda unit: jnp.asarray(unit, float))
 
     def __check_init__(self):
         if self.kind not in ("squared", "logistic"):
             raise ValueError(f"Scores knows the losses 'squared' and 'logistic'; got {self.kind!r}.")
+        if not 0 < self.unit < math.inf or (self.kind == "logistic" and self.unit != 1):
+            raise ValueError(f"Scores needs a finite unit > 0, which is 1 for 'logistic'; got {self.unit}.")
 
     def credible(self, model):
         return CREDIBLE_GUESSES if self.kind == "logistic" else super().credible(model)
@@ -61,6 +77,26 @@ class Scores(AbstractEnergyObjective):
         check_whole(self, batch)
         if batch.target is None:
             raise ValueError("Scores needs a score for each row: give the data as batches.Scores(x, y, t).")
-        g, t = jax.vmap(model.g)(batch.x, batch.y), batch.target
+        g, t = jax.vmap(model.g)(batch.x, batch.y), batch.target / self.unit
+        if self.intercept:
+            # The slope in b is zero at its minimum, so that the gradient in g needs none through b.
+            g = g + jax.lax.stop_gradient(self._best_intercept(g, t, batch))
         losses = (g - t) ** 2 / 2 if self.kind == "squared" else jax.nn.softplus(g) - t * g
         return mean(losses, batch), (state, {})
+
+    def _best_intercept(self, g: Float[Array, " n"], t: Float[Array, " n"], batch: Batch) -> Scalar:
+        weight = jnp.ones_like(g) if batch.weight is None else batch.weight
+        total = jnp.maximum(weight.sum(), jnp.finfo(g.dtype).tiny)
+        if self.kind == "squared":
+            return weight @ (t - g) / total
+        # The slope in b rises: the root is found by bisection, to 1e-5, between where all g + b have one sign.
+        reach = jnp.max(jnp.abs(g)) + LARGEST_LOGIT
+
+        def halve(_, ends):
+            low, high = ends
+            middle = (low + high) / 2
+            rising = weight @ (jax.nn.sigmoid(g + middle) - t) > 0
+            return jnp.where(rising, low, middle), jnp.where(rising, middle, high)
+
+        low, high = jax.lax.fori_loop(0, 24, halve, (-reach, reach))
+        return (low + high) / 2
