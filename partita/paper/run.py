@@ -178,6 +178,6 @@ _NOTES = (
     claims.RULES,
     "Everything is chosen on dev rows: learning rate, penalty, number of steps, and the variants of MCMC and min-max. "
     "They are a quarter of the training rows, or four folds where that is fewer than 50. Then the model is trained "
-    "again on all training rows. The spread is over three seeds; of rankings, over three splits. partita/paper/README.md "
-    "gives the whole protocol and its reasons.",
+    "again on all training rows. The spread is over three seeds; of rankings, over three splits. "
+    "partita/paper/README.md gives the whole protocol and its reasons.",
 )
