@@ -1,7 +1,7 @@
 """One cell of the paper's tables: choose on the dev rows, train again on train and dev, answer the test rows."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,6 +27,7 @@ __all__ = [
     "QUICK",
     "Chosen",
     "Effort",
+    "Look",
     "Setting",
     "config",
     "dev_split",
@@ -42,6 +43,9 @@ TABLE_FACTOR = 10.0
 RANKED_DRAWS = 200
 # So few trainings cost less than another compilation.
 FEW = 4
+
+# The stored result of a figure's configuration, None where it was not run.
+Look = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 class Setting(NamedTuple):
