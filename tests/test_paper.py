@@ -153,6 +153,11 @@ def fake(given):
         return {"test": [high + seed + (given.get("coupling") == "birkhoff") for seed in given["seeds"]]}
     if given["kind"] == "partition":
         return {"learned": [1.0, 2.0, 3.5], "exact": [1.0, 2.0, 3.0]}
+    if given["kind"] == "convergence":
+        return {"step": [1, 10], "last": [1.0, 0.1], "average": [1.0, 0.1]}
+    if given["kind"] == "alternating":
+        names = ("step", "train NLL", "train |tau - LSE|", "test |tau - LSE|")
+        return {name: [1.0, 0.5] for name in names}
     distance = 1 / (given["draws"] or np.inf)
     return {"step": [1.0, 2.0], "loss": [0.0, distance], "gradient": [1.0, 0.5], "f1": [30.0, 40 + distance]}
 
@@ -208,10 +213,14 @@ def test_a_claim_that_does_not_hold_is_reported_as_such():
         return (40.0,) if given.get("objective") == "min-min" else (50.0,)
 
     def look(given):
-        return fake(given) | {"f1": [30.0 if given.get("draws") else 50.0], "learned": [3.0, 1.0, 2.0]}
+        return fake(given) | {
+            "f1": [30.0 if given.get("draws") else 50.0],
+            "learned": [3.0, 1.0, 2.0],
+            "average": [1.0, 0.9],
+        }
 
     made = claims.build(scores, look, QUICK)
-    assert [claim.verdict for claim in made] == [*[False] * 6, True, False, False]
+    assert [claim.verdict for claim in made] == [*[False] * 6, True, False, False, False]
     assert "sparsemax" in made[0].evidence.lower()
     assert "cal500" not in made[0].evidence
 

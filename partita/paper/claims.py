@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import figures, printed, tables
+from . import convergence, figures, printed, tables
 from .document import NEAR, Claim
 from .protocol import Effort, Setting, config
 
@@ -27,6 +27,7 @@ def build(scores: Scores, look: figures.Look, effort: Effort) -> tuple[Claim, ..
         _approaches(look, effort),
         _birkhoff(scores, effort),
         _correlates(look, effort),
+        convergence.claim(look, effort),
     )
 
 
