@@ -10,7 +10,7 @@ import pytest
 
 from partita import inference
 from partita._types import Batch
-from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
+from partita.couplings import Bilinear, Factored, Full, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
 from partita.measures import (
@@ -66,6 +66,7 @@ COUPLINGS = {
     "ising-shared": LinearQuadratic(Symmetric(4), shared=True),
     "ising-sparse": LinearQuadratic(Sparse(4, [(0, 1), (3, 1)]), shared=False),
     "ising-low-rank": LinearQuadratic(Factored(4, 2, key=_key), shared=False),
+    "ising-full": LinearQuadratic(Full(4), shared=False),
     "ising-concave": LinearQuadratic(Factored(4, concave=True, key=_key), shared=True),
     "ising-subsets": LinearQuadratic(Symmetric(5), shared=False, space=KSubsets(5, 2)),
     "neural-sets": Neural(Cube(4), (3,), Paired(MLP(3 + 4, (), width=6, zero=False, key=_key))),

@@ -10,12 +10,24 @@ import numpy as np
 import pytest
 from cases import COUPLINGS, FEATURES
 
-from partita.couplings import AbstractCoupling, Bilinear, Factored, LinearQuadratic, Neural, Sparse, Symmetric
+from partita import oracles
+from partita.couplings import (
+    AbstractCoupling,
+    Bilinear,
+    Factored,
+    Full,
+    LinearQuadratic,
+    NegativeSemidefinite,
+    Neural,
+    Sparse,
+    Symmetric,
+)
 from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import MLP, Paired
 from partita.partition import Network
 from partita.polytopes import Birkhoff, Cube
+from partita.regularizers import SquaredNorm
 from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
 
 KEY = jax.random.key(5)
@@ -25,6 +37,9 @@ INTERACTIONS = {
     "factored": Factored(5, key=KEY),
     "low-rank": Factored(5, 2, key=KEY),
     "concave": Factored(5, concave=True, key=KEY),
+    "full": Full(5),
+    "negative-semidefinite": NegativeSemidefinite(5, key=KEY),
+    "negative-semidefinite-low-rank": NegativeSemidefinite(5, 2, key=KEY),
     "concave-low-rank": Factored(5, 3, concave=True, key=KEY),
 }
 
@@ -170,10 +185,32 @@ def test_factored_has_its_rank_and_is_concave_if_asked(rank, concave, key):
     assert (eigenvalues <= 1e-5).all() == concave
 
 
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_interactions_are_concave_and_linear_where_they_say_so(name, key):
+    interaction = INTERACTIONS[name]
+    s = 3 * jax.random.normal(key, (50, interaction.size))
+    matrices = np.asarray(jax.jit(jax.vmap(interaction.matrix))(s), np.float64)
+    # Entries of size 100 at most, rounded to float32.
+    assert (np.linalg.eigvalsh(matrices) <= 1e-4).all() == interaction.is_concave
+    gap = np.abs(np.asarray(interaction.matrix(s.mean(axis=0))) - matrices.mean(axis=0)).max()
+    learned = jax.tree.leaves(eqx.filter(interaction, eqx.is_inexact_array))
+    assert (gap < 1e-5 and not learned) == interaction.is_linear
+
+
+def test_a_negative_semidefinite_u_learns_from_zero_logits():
+    """U(x) = -A(x) A(x)' has no gradient at A = 0, where h starts; the offset is there for it."""
+    coupling = LinearQuadratic(NegativeSemidefinite(5, key=KEY), shared=False)
+    y = jnp.array([1, 1, 0, 1, 0])
+    slope = jax.grad(coupling)(jnp.zeros(coupling.theta_shape), y)
+    assert np.abs(slope[5:]).max() > 1e-2
+    assert isinstance(oracles.oracle(coupling, SquaredNorm(1.0)), oracles.CoordinateAscent)
+
+
+@pytest.mark.parametrize("family", [Factored, NegativeSemidefinite])
 @pytest.mark.parametrize("rank", [0, -1, 6])
-def test_ranks_out_of_range_are_refused(rank):
+def test_ranks_out_of_range_are_refused(rank, family):
     with pytest.raises(ValueError, match=rf"needs 0 < rank <= k; got rank = {rank}, k = 5"):
-        Factored(5, rank, key=KEY)
+        family(5, rank, key=KEY)
 
 
 def test_spaces_that_are_not_label_sets_are_refused():

@@ -21,7 +21,7 @@ def test_every_row_of_the_paper_is_there(name, rows):
     spec = tables.TABLES[name]
     found = printed.rows(spec.figures)
     assert len(found) == len({heads for heads, _ in found}) == rows
-    assert all(len(figures) == len(spec.columns) for _, figures in found)
+    assert all(len(figures) == len(tables._printed_columns(spec)) for _, figures in found)
     assert all(0 < figure < 100 for _, figures in found for figure in figures)
     shown = tables.build(name, lambda _: (), FULL)
     assert len({row.heads for row in shown.rows}) == len(shown.rows), "rows can be told apart"
@@ -48,7 +48,7 @@ def test_figures_are_as_printed():
 def test_configurations_are_shared_between_tables_and_survive_json():
     wanted = {name: {json.dumps(each) for each in tables.wanted(name, FULL)} for name in SIZES}
     both = [json.loads(each) for each in wanted["table1"] & wanted["table4"]]
-    assert sum(each["kind"] == "score" for each in both) == 30, "constant tau, logistic"
+    assert sum(each["kind"] == "score" for each in both) == 36, "constant tau, logistic"
     assert wanted["table5"] & wanted["table2"]
     for name, found in wanted.items():
         task = "multilabel" if name in ("table1", "table3", "table4") else "ranking"
@@ -73,9 +73,11 @@ def data(monkeypatch):
 
 
 SETTINGS = [
-    Setting("emotions", "min-min", "logistic", "mlp", "pairwise", "constant"),
+    Setting("emotions", "min-min", "logistic", "mlp", "pairwise-full", "constant"),
     Setting("emotions", "min-min", "sparsemax", "linear", "unary", "icnn"),
-    pytest.param(Setting("emotions", "fenchel-young", "logistic", "linear", "pairwise", None), marks=pytest.mark.slow),
+    pytest.param(
+        Setting("emotions", "fenchel-young", "logistic", "linear", "pairwise-concave", None), marks=pytest.mark.slow
+    ),
     Setting("emotions", "exact", "logistic", "resnet", "unary", None),
     Setting("iris", "min-min", "logistic", "linear", "birkhoff", "mlp"),
     Setting("iris", "mcmc", "logistic", "linear", "permutahedron", None),
@@ -116,6 +118,7 @@ def test_partitions_and_curves_have_what_their_figures_show():
     assert len(found["learned"]) == len(found["exact"]) == 12
     assert np.isfinite(found["learned"] + found["exact"]).all()
     told = run.compute({"kind": "curve", "dataset": "emotions", "draws": 10, "rate": 1e-3, "steps": 50, "seed": 0})
+    assert len(told["learned"]) == len(told["exact"]) == 15
     assert told["step"] == list(range(1, 51))
     assert told["loss"][-1] < told["loss"][0]
 
@@ -154,6 +157,11 @@ def fake(given):
         return {"test": [high + seed + (given.get("coupling") == "birkhoff") for seed in given["seeds"]]}
     if given["kind"] == "partition":
         return {"learned": [1.0, 2.0, 3.5], "exact": [1.0, 2.0, 3.0]}
+    if given["kind"] == "convergence":
+        return {"step": [1, 10], "last": [1.0, 0.1], "average": [1.0, 0.1]}
+    if given["kind"] == "alternating":
+        names = ("step", "train NLL", "train |tau - LSE|", "test |tau - LSE|")
+        return {name: [1.0, 0.5] for name in names}
     distance = 1 / (given["draws"] or np.inf)
     return {"step": [1.0, 2.0], "loss": [0.0, distance], "gradient": [1.0, 0.5], "f1": [30.0, 40 + distance]}
 
@@ -226,7 +234,11 @@ def test_claims_that_do_not_hold_are_reported_as_such():
         return (level, level + 0.1, level + 0.2)
 
     def look(given):
-        return fake(given) | {"f1": [30.0 if given.get("draws") else 50.0], "learned": [3.0, 1.0, 2.0]}
+        return fake(given) | {
+            "f1": [30.0 if given.get("draws") else 50.0],
+            "learned": [3.0, 1.0, 2.0],
+            "average": [1.0, 0.9],
+        }
 
     found = judged(scores, look)
     # MCMC and min-max are above their printed figures, so that they count; the permutahedron at 45 is below them.
@@ -234,7 +246,7 @@ def test_claims_that_do_not_hold_are_reported_as_such():
         if "works better than" in text and "Birkhoff" not in text:
             assert claim.verdict is False, text
             assert re.search(r"Better in 0, worse in (\d+), undecided in 0 of \1 pairs", claim.evidence)
-        if ", min-min. At least" in text or "regularize" in text or "correlated" in text:
+        if ", min-min. At least" in text or "regularize" in text or "correlated" in text or "SGD" in text:
             assert claim.verdict is False, text
         if re.search("(MCMC|min-max). At least", text):
             assert claim.verdict is True, text
@@ -249,12 +261,12 @@ def test_printed_figures_bear_out_what_the_paper_says_of_them():
     figures_of = {}
     for spec in (tables.TABLES["table1"], tables.TABLES["table2"]):
         for heads, row in printed.rows(spec.figures):
-            for column, figure in zip(spec.columns, row, strict=True):
-                figures_of[column, *heads] = figure
+            for column, figure in zip(tables._printed_columns(spec), row, strict=True):
+                figures_of[tables._setting(heads, column)] = figure
 
     def scores(given):
-        heads = [given.get(name) or "-" for name in ("dataset", "objective", "loss", "model", "coupling", "tau")]
-        figure = figures_of.get(tuple(heads))
+        setting = Setting(*(given.get(name) for name in Setting._fields))
+        figure = figures_of.get(setting)
         return () if figure is None else (figure - 0.001, figure + 0.001)
 
     found = judged(scores, fake)
@@ -289,6 +301,52 @@ def test_bad_wishes_are_refused_before_any_work(tmp_path):
             run.reproduce(**wish, out=tmp_path)
     with pytest.raises(ValueError, match="run `partita reproduce`"):
         run.document(tmp_path)
+
+
+def test_a_store_of_another_protocol_is_refused(tmp_path):
+    old = {"kind": "score", "dataset": "iris", "seeds": [0, 1, 2]}
+    sweep.Store(tmp_path / run.RESULTS).add(old, {"test": [90.0]})
+    before = (tmp_path / run.RESULTS).read_bytes()
+    for wish in (lambda: run.reproduce(["table2"], out=tmp_path), lambda: run.document(tmp_path)):
+        with pytest.raises(ValueError, match=r"1 results of protocol 1.* not mixed.*another folder with --out"):
+            wish()
+    assert (tmp_path / run.RESULTS).read_bytes() == before
+
+
+def test_every_configuration_names_its_protocol():
+    for effort in (FULL, QUICK):
+        wanted = [each for name in run.NAMES for each in _wanted(name, effort)]
+        assert {each["protocol"] for each in wanted} == {protocol.PROTOCOL}
+
+
+def _wanted(name, effort):
+    return tables.wanted(name, effort) if name in tables.TABLES else figures.wanted(name, effort)
+
+
+@pytest.mark.usefixtures("data_dir")
+def test_cal500_is_run_on_rows_apart_and_on_the_papers():
+    apart, overlapping = protocol.split("cal500"), protocol.split(protocol.OVERLAPPING)
+    assert (len(apart.x), len(overlapping.x), len(apart.x_test)) == (401, 502, 101)
+    assert np.array_equal(apart.x_test, overlapping.x_test)
+    seen = {row.tobytes() for row in overlapping.x}
+    assert all(row.tobytes() in seen for row in overlapping.x_test)
+    assert not {row.tobytes() for row in apart.x} & {row.tobytes() for row in apart.x_test}
+
+
+def test_a_quiet_neighborhood_is_preferred_to_a_single_high_score():
+    """Scores of checks are smoothed; at the ends the mean is of two."""
+    scores = np.array([[1.0, 3.0], [9.0, 3.0], [2.0, 3.0], [3.0, 9.0]])
+    expected = np.array([[5.0, 3.0], [4.0, 3.0], [14 / 3, 5.0], [2.5, 6.0]])
+    assert np.allclose(protocol._smoothed(scores), expected)
+
+
+def test_folds_of_small_sets_cover_all_rows_and_leave_dev_rows_out():
+    for dataset, n, folds in (("birds", 179, 4), ("yeast", 1500, 1)):
+        found = protocol._folds(dataset, n)
+        assert len(found) == folds
+        assert all(not set(train) & set(dev) for train, dev in found)
+        held = np.concatenate([dev for _, dev in found])
+        assert len(set(held)) == len(held) == (n if folds > 1 else n // 4)
 
 
 def test_a_damaged_store_is_told_of(tmp_path):

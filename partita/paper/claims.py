@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import figures, tables
+from . import convergence, figures, tables
 from .comparisons import Comparison, listed, pairs
 from .document import NEAR, Claim, Table
 from .protocol import Effort
@@ -43,6 +43,7 @@ def build(scores: Scores, look: figures.Look, effort: Effort) -> tuple[Claim, ..
         _birkhoff(rankings),
         _permutahedron(rankings),
         _losses(rankings),
+        convergence.claim(look, effort),
     )
 
 

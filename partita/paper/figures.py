@@ -1,6 +1,6 @@
 """The paper's figures: curves of training by the number of draws, and learned beside exact log-partitions."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -17,22 +17,34 @@ from ..objectives import ExactMLE, MinMin
 from ..partition import Network
 from ..polytopes import Cube
 from ..solver import Progress, Solver, fit
-from . import printed
+from . import alternating, convergence, printed
 from .document import Figure, Panel, Series
-from .protocol import OVERLAPPING, PROTOCOL, Effort, Setting, beside, config, split, standardized
+from .protocol import OVERLAPPING, PROTOCOL, Effort, Look, Setting, beside, config, split, standardized
 from .tables import CAL500, titles
 
-__all__ = ["CURVES", "DRAWS", "FIGURES", "LARGE", "build", "correlation", "correlations", "curve", "curves", "wanted"]
+__all__ = [
+    "CURVES",
+    "DRAWS",
+    "FIGURES",
+    "LARGE",
+    "Look",
+    "build",
+    "correlation",
+    "correlations",
+    "curve",
+    "curves",
+    "wanted",
+]
 
 DRAWS = (10, 100, 1000)
 # The paper's setting of the curves.
 RATE, WIDTH, STEPS, QUICK_STEPS = 1e-4, 128, 5000, 300
-FIGURES = ("figure1", "figure2", "figure3", "figure4")
+# Figures that are no training curves by draws and no log-partitions have modules of their own.
+OTHERS = {"figure5": convergence, "figure6": alternating}
+FIGURES = ("figure1", "figure2", "figure3", "figure4", *OTHERS)
 LARGE, REDUCED = "mediamill", "mediamill_reduced"
 CURVES = {"figure1": (OVERLAPPING, "cal500"), "figure3": ("yeast", "scene", "emotions", "birds", LARGE, REDUCED)}
 POLYTOPES = ("permutahedron", "birkhoff")
-
-Look = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 def wanted(name: str, effort: Effort, chosen: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -40,7 +52,8 @@ def wanted(name: str, effort: Effort, chosen: Collection[str] = ()) -> list[dict
     if name in CURVES:
         sets = [each for each in CURVES[name] if _file(each) in chosen or (not chosen and _at_hand(each))]
         return [each for dataset in sets for each in curves(dataset, effort).values()]
-    return [each for each in _partitions(name, effort).values() if not chosen or _file(each["dataset"]) in chosen]
+    found = OTHERS[name].wanted(effort) if name in OTHERS else _partitions(name, effort).values()
+    return [each for each in found if not chosen or _file(each["dataset"]) in chosen]
 
 
 def curves(dataset: str, effort: Effort) -> dict[int | None, dict[str, Any]]:
@@ -83,6 +96,8 @@ def build(name: str, look: Look, effort: Effort) -> Figure:
     """The figure with what there is."""
     if name in CURVES:
         return Figure(name, *_CAPTIONS[name], _curves(CURVES[name], look, effort))
+    if name in OTHERS:
+        return OTHERS[name].build(look, effort)
     panels = [_beside(title, found) for title, given in _partitions(name, effort).items() if (found := look(given))]
     return Figure(name, *_CAPTIONS[name], tuple(panels))
 

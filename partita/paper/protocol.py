@@ -36,6 +36,7 @@ __all__ = [
     "QUICK",
     "Chosen",
     "Effort",
+    "Look",
     "Setting",
     "config",
     "dev_split",
@@ -74,6 +75,9 @@ SAMPLED: dict[str, Any] = {"rates": (1e-3, 1e-2, 5e-2), "penalties": (0.0, 1e-1)
 APPENDIX: dict[str, Any] = {"rates": (1e-3, 1e-2), "penalties": (0.0, 1e-1)}
 # So few trainings cost less than another compilation.
 FEW = 4
+
+# The stored result of a figure's configuration, None where it was not run.
+Look = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 class Setting(NamedTuple):

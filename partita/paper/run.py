@@ -14,7 +14,7 @@ import jax
 from rich.progress import MofNCompleteColumn
 
 from .. import progress, sweep
-from . import beyond, claims, figures, printed, protocol, report, tables
+from . import alternating, beyond, claims, convergence, figures, printed, protocol, report, tables
 from .document import Report
 
 __all__ = ["NAMES", "document", "reproduce"]
@@ -26,6 +26,8 @@ COMPUTE = {
     "partition": protocol.partitions,
     "curve": figures.curve,
     "other": beyond.score,
+    "convergence": convergence.compute,
+    "alternating": alternating.compute,
 }
 # Programs of one result seldom serve another. In company they fill the memory: 30 MB each, and joblib ends a process
 # that has grown by 300.
