@@ -13,7 +13,7 @@ from partita.paper import beyond, claims, figures, printed, protocol, run, table
 from partita.paper.protocol import FULL, QUICK, Setting, config
 
 SIZES = {"table1": 30, "table2": 16, "table3": 12, "table4": 18, "table5": 12, "table6": 18}
-TINY = QUICK._replace(rates=(1e-2,), penalties=(1e-3, 1e-2), steps=20, draws=8, width=4, depth=1)
+TINY = QUICK._replace(grid=((1e-2, 1e-3), (1e-2, 1e-2)), steps=20, draws=8, width=4, depth=1)
 
 
 @pytest.mark.parametrize(("name", "rows"), SIZES.items())
@@ -94,8 +94,7 @@ def test_a_cell_is_chosen_on_dev_and_scored_on_test(setting):
     assert all(-100 <= value <= 100 for value in found["test"])
     assert len(found["chosen"]) == (1 if setting.dataset == "emotions" else 2)
     for chosen in found["chosen"]:
-        assert chosen["penalty"] in effort.penalties
-        assert chosen["rate"] in effort.rates
+        assert (chosen["rate"], chosen["penalty"]) in effort.grid
         assert 0 < chosen["steps"] <= effort.steps
     json.dumps(found)
 
