@@ -50,7 +50,10 @@ def fit(
     model: Annotated[Name, typer.Option(help="mlp, linear or resnet.")] = None,
     coupling: Annotated[
         Name,
-        typer.Option(help="pairwise, unary, pairwise-of-x or low-rank; for rankings permutahedron or birkhoff."),
+        typer.Option(
+            help="pairwise, unary, pairwise-of-x, pairwise-full, pairwise-concave or low-rank; for rankings "
+            "permutahedron or birkhoff."
+        ),
     ] = None,
     objective: Annotated[
         Name,

@@ -31,7 +31,9 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
                     "fenchel-young", "perceptron". With `fit(..., worse=)` or `fit(..., scores=)`: "auto", or an
                     objectives.Preferences or Scores
     loss            "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger", "reverse-kl"
-    coupling        "pairwise" (one U for all x; of low rank above 256 labels), "unary", "pairwise-of-x", "low-rank"
+    coupling        "pairwise" (one U for all x; of low rank above 256 labels), "unary", "low-rank"; U as part of h(x):
+                    "pairwise-of-x" (a number for each pair), "pairwise-full" (the paper's k x k matrix),
+                    "pairwise-concave" (negative semi-definite)
     model           "mlp", "linear", "resnet", or your own Equinox module from x to logits
     log_partition   "residual" (the surrogate's bound, corrected; without a surrogate "logits"), "logits", or of x as in
                     the paper: "mlp", "resnet", "icnn", "linear", "constant" (one number per training row)

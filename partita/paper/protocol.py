@@ -68,7 +68,7 @@ COSTLY: dict[str, Any] = {
     "batch_size": 128,
     "checks": 4,
 }
-COSTLY_STEPS = 200
+COSTLY_STEPS, COSTLY_QUICK_STEPS = 200, 16
 # What each variant of MCMC and min-max is tuned over: with the variants, at least as many trainings as min-min has.
 SAMPLED: dict[str, tuple[tuple[float, float], ...]] = {
     "mcmc": ((1e-3, 0.0), (1e-2, 0.0), (1e-2, 1e-1), (5e-2, 0.0)),
@@ -248,7 +248,8 @@ class _Trainer:
     @property
     def variants(self) -> tuple[Variant, ...]:
         every = VARIANTS[self.setting.objective]
-        return every[::3] if is_costly(self.setting) and len(every) > 2 else every
+        few = is_costly(self.setting) or self.effort.quick
+        return every[::3] if few and len(every) > 2 else every
 
     def variant(self, name: str) -> Variant:
         return next(each for each in VARIANTS[self.setting.objective] if each.name == name)
@@ -381,12 +382,13 @@ def _recipe(setting: Setting, effort: Effort, space: AbstractSpace, x: np.ndarra
 
 
 def _affordable(setting: Setting, effort: Effort) -> Effort:
-    """What the pilot found to be worth its time on this set; other efforts than `FULL` are taken as they are."""
+    """What the pilot found to be worth its time on this set; efforts but `FULL` and `QUICK` are taken as they are."""
+    sampled = len(VARIANTS[setting.objective]) > 1
+    if effort in (FULL, QUICK) and is_costly(setting):
+        steps = COSTLY_QUICK_STEPS if effort.quick else COSTLY_STEPS // 2 if sampled else COSTLY_STEPS
+        return effort._replace(**COSTLY, steps=steps)
     if effort != FULL:
         return effort
-    sampled = len(VARIANTS[setting.objective]) > 1
-    if is_costly(setting):
-        return effort._replace(**COSTLY, steps=COSTLY_STEPS // 2 if sampled else COSTLY_STEPS)
     steps = STEPS.get(setting.dataset, effort.steps)
     if sampled:
         return effort._replace(grid=SAMPLED[setting.objective], steps=steps)
