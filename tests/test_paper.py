@@ -21,7 +21,7 @@ def test_every_row_of_the_paper_is_there(name, rows):
     spec = tables.TABLES[name]
     found = printed.rows(spec.figures)
     assert len(found) == len({heads for heads, _ in found}) == rows
-    assert all(len(figures) == len(tables._printed_columns(spec)) for _, figures in found)
+    assert all(len(figures) == len(tables.printed_columns(spec)) for _, figures in found)
     assert all(0 < figure < 100 for _, figures in found for figure in figures)
     shown = tables.build(name, lambda _: (), FULL)
     assert len({row.heads for row in shown.rows}) == len(shown.rows), "rows can be told apart"
@@ -262,7 +262,7 @@ def test_printed_figures_bear_out_what_the_paper_says_of_them():
     figures_of = {}
     for spec in (tables.TABLES["table1"], tables.TABLES["table2"]):
         for heads, row in printed.rows(spec.figures):
-            for column, figure in zip(tables._printed_columns(spec), row, strict=True):
+            for column, figure in zip(tables.printed_columns(spec), row, strict=True):
                 figures_of[tables._setting(heads, column)] = figure
 
     def scores(given):
@@ -285,10 +285,14 @@ def test_printed_figures_bear_out_what_the_paper_says_of_them():
             assert claim.verdict is True, text
 
 
-def test_figures_of_other_sets_decide_no_correlation():
-    assert claims._correlates("s", {"a": 0.9, "b": 0.81}).verdict is True
-    assert claims._correlates("s", {"a": 0.9, "b": 0.79}).verdict is False
-    assert claims._correlates("s", {"a": 0.9, "b": None}).verdict is None
+def test_correlations_are_judged_on_the_papers_rows():
+    papers = tables.titles(tables.printed_columns(tables.TABLES["table1"]))
+    strong = dict.fromkeys(papers, 0.9) | {"cal500": 0.2}
+    made = claims._correlates("s", strong)
+    assert made.verdict is True
+    assert "cal500 0.200" in made.evidence
+    assert claims._correlates("s", strong | {"birds": 0.79}).verdict is False
+    assert claims._correlates("s", strong | {"birds": None}).verdict is None
     assert claims._correlates("s", {}).verdict is None
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "correlations",
     "curve",
     "curves",
+    "title",
     "wanted",
 ]
 
@@ -130,7 +131,7 @@ def _curves(sets: Collection[str], look: Look, effort: Effort) -> tuple[Panel, .
                 for draws, curve in found.items()
                 if curve is not None
             ]
-            panels.append(Panel(_title(dataset), "step", label, tuple(series), log_y=what == "gradient"))
+            panels.append(Panel(title(dataset), "step", label, tuple(series), log_y=what == "gradient"))
     return tuple(panel for panel in panels if panel.series)
 
 
@@ -158,7 +159,8 @@ def _curve(dataset: str, draws: int | None, effort: Effort) -> dict[str, Any]:
     }
 
 
-def _title(dataset: str) -> str:
+def title(dataset: str) -> str:
+    """A set as a reader sees it."""
     if dataset == REDUCED:
         return "mediamill (1,500 of 30,993 training rows)"
     return titles([dataset])[0]
@@ -169,7 +171,7 @@ def correlations(look: Look, effort: Effort) -> dict[str, dict[str, float | None
     found: dict[str, dict[str, float | None]] = {setting: {} for setting in (AS_CURVES, BY_DEV)}
     for (setting, dataset), given in _figure2(effort).items():
         result = look(given)
-        found[setting][_title(dataset)] = None if result is None else correlation(result)
+        found[setting][title(dataset)] = None if result is None else correlation(result)
     return found
 
 
@@ -192,7 +194,7 @@ def _figure2(effort: Effort) -> dict[tuple[str, str], dict[str, Any]]:
 def _partitions(name: str, effort: Effort) -> dict[str, dict[str, Any]]:
     """The configurations of a figure's panels, by title."""
     if name == "figure2":
-        return {f"{_title(dataset)}, {setting}": given for (setting, dataset), given in _figure2(effort).items()}
+        return {f"{title(dataset)}, {setting}": given for (setting, dataset), given in _figure2(effort).items()}
     settings = {
         f"{each}, {polytope}": Setting(each, "min-min", "logistic", "mlp", polytope, "mlp")
         for polytope in POLYTOPES

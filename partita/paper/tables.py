@@ -8,14 +8,14 @@ from .beyond import OTHERS, Other
 from .document import Cell, Row, Table
 from .protocol import OVERLAPPING, Effort, Setting, config, is_costly
 
-__all__ = ["CAL500", "TABLES", "build", "titles", "wanted"]
+__all__ = ["CAL500", "TABLES", "build", "printed_columns", "titles", "wanted"]
 
 CAL500 = (
     "cal500 has 502 rows and no official split. The paper's 376 training and 126 dev rows are all of them, so its 101 "
     'test rows are among them: the column "cal500, paper\'s rows" does the same and is compared with the printed '
     'figures. The column "cal500" has 101 test rows apart from 401 training rows, and nothing in print to compare with.'
 )
-PAPER, LIBRARY = "The paper's method", "This library"
+PAPER, LIBRARY = "The paper", "This library"
 OBJECTIVES = {
     "min-min": "min-min",
     "exact": "exact MLE",
@@ -109,7 +109,7 @@ def build(name: str, look: Look, effort: Effort) -> Table:
     """The table with what there is of ours."""
     spec, rows = TABLES[name], []
     for heads, figures in printed.rows(spec.figures):
-        values = dict(zip(_printed_columns(spec), figures, strict=True))
+        values = dict(zip(printed_columns(spec), figures, strict=True))
         rows.append(_row(heads, spec, look, effort, values, PAPER))
     rows += [_row(heads, spec, look, effort, {}, LIBRARY) for heads in _shared(name)]
     for other in _others(name):
@@ -142,7 +142,7 @@ def _row(
     return Row(tuple(said[head] for head in spec.heads), cells, block, OBJECTIVES[heads[0]], setting)
 
 
-def _printed_columns(spec: Spec) -> list[str]:
+def printed_columns(spec: Spec) -> list[str]:
     """The column that each printed figure is compared with: for cal500, the one with the paper's rows."""
     return [OVERLAPPING if column == "cal500" else column for column in spec.columns if column != OVERLAPPING]
 
