@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import COUPLINGS, data, jit, model, references
+from cases import COUPLINGS, data, jit, model, references, some
 
 from partita import exact
 from partita._types import Batch
@@ -156,7 +156,7 @@ def concrete_scores(model, batch):
     return jax.vmap(of_row)(batch.x, batch.y)
 
 
-@pytest.mark.parametrize("name", EVERY_SPACE)
+@pytest.mark.parametrize("name", some(EVERY_SPACE, quick=["ising", "birkhoff"]))
 def test_concrete_score_matching_is_the_squared_error_of_concrete_scores_up_to_a_constant(name):
     """In double precision: the difference to the error, by enumeration, is the same for all g, 1e-9 of the largest."""
     with jax.enable_x64(True):
@@ -181,7 +181,7 @@ def test_concrete_score_matching_is_the_squared_error_of_concrete_scores_up_to_a
 
 
 @pytest.mark.parametrize("bound", [0.2, 3.0])
-@pytest.mark.parametrize("name", EVERY_SPACE)
+@pytest.mark.parametrize("name", some(EVERY_SPACE, quick=["classes", "birkhoff"]))
 def test_the_data_minimize_concrete_score_matching_whatever_the_bound(name, bound):
     """At the g of the data the gradient is zero, also where most odds are past the bound; elsewhere it is not."""
     truth = model(COUPLINGS[name], q=references(COUPLINGS[name].space)[-1])

@@ -74,13 +74,13 @@ def data(monkeypatch):
 
 SETTINGS = [
     Setting("emotions", "min-min", "logistic", "mlp", "pairwise-full", "constant"),
-    Setting("emotions", "min-min", "sparsemax", "linear", "unary", "icnn"),
+    pytest.param(Setting("emotions", "min-min", "sparsemax", "linear", "unary", "icnn"), marks=pytest.mark.slow),
     pytest.param(
         Setting("emotions", "fenchel-young", "logistic", "linear", "pairwise-concave", None), marks=pytest.mark.slow
     ),
     Setting("emotions", "exact", "logistic", "resnet", "unary", None),
     Setting("iris", "min-min", "logistic", "linear", "birkhoff", "mlp"),
-    Setting("iris", "mcmc", "logistic", "linear", "permutahedron", None),
+    pytest.param(Setting("iris", "mcmc", "logistic", "linear", "permutahedron", None), marks=pytest.mark.slow),
     Setting("iris", "min-max", "logistic", "linear", "permutahedron", None),
 ]
 

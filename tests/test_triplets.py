@@ -158,6 +158,7 @@ def test_the_learned_normalizer_is_trained_where_training_does_not_sum():
 # ------------------------------------------------------------------------------------------------- scikit-learn, data
 
 
+@pytest.mark.slow
 def test_clones_refits_and_copies_answer_alike(case, preferring, tmp_path):
     rows = X[N : N + 50], case.y[N : N + 50]
     found = preferring.energy(*rows)
@@ -175,6 +176,7 @@ def test_clones_refits_and_copies_answer_alike(case, preferring, tmp_path):
 FEW = {**SMALL, "steps": 12}
 
 
+@pytest.mark.slow
 def test_rows_come_in_every_form():
     """Sparse x, sets of names, a pipeline, rows to stop on, weights of 0: as for observed outputs."""
     case = CASES["sets"]
@@ -282,6 +284,7 @@ def test_partial_fit_does_not_mix_pairs_with_observed_outputs(case, preferring):
         case.make(objective=objectives.Scores()).partial_fit(X[:N], case.better[:N])
 
 
+@pytest.mark.slow
 def test_a_measure_tilts_probabilities_but_not_the_energy():
     """DPO: the loss does not depend on q, p = q exp(g) / Z does."""
     q = ProductBernoulli(np.array([2.0, -2.0, 0.0, 0.0]))
