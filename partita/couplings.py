@@ -173,12 +173,14 @@ class Symmetric(AbstractInteraction):
 
 
 class Full(AbstractInteraction):
-    """U(s) = (S + S') / 2 for any matrix S: the paper's U, with k^2 parameters of which `Symmetric` needs half.
+    """U(s) = scale (S + S') / 2 for any matrix S: the paper's U, with k^2 parameters of which `Symmetric` needs half.
 
-    S is s in another shape, so that nothing is gathered or scattered: of 174 labels that takes most of a step.
+    S is s in another shape, so that nothing is gathered or scattered: of 174 labels that takes most of a step. With a
+    scale of 1 / k one step of an optimizer changes the sum over k^2 pairs about as much as that over k labels.
     """
 
     labels: int = eqx.field(static=True)
+    scale: float = eqx.field(static=True, default=1.0)
 
     @property
     def k(self):
@@ -190,15 +192,15 @@ class Full(AbstractInteraction):
 
     def matrix(self, s):
         square = s.reshape(self.labels, self.labels)
-        return (square + square.T) / 2
+        return self.scale / 2 * (square + square.T)
 
     def form(self, s, y):
-        return 0.5 * y @ s.reshape(self.labels, self.labels) @ y
+        return self.scale / 2 * y @ s.reshape(self.labels, self.labels) @ y
 
     def forms(self, s, ys):
         if self.size > MAX_PRODUCTS:
             return super().forms(s, ys)
-        return 0.5 * s @ (ys[:, :, None] * ys[:, None, :]).reshape(len(ys), -1).T
+        return self.scale / 2 * s @ (ys[:, :, None] * ys[:, None, :]).reshape(len(ys), -1).T
 
 
 class Sparse(AbstractInteraction):

@@ -61,7 +61,7 @@ SET_COUPLINGS: dict[str, Callable[[int, Key], AbstractCoupling]] = {
         else LinearQuadratic(Factored(k, 16, key=key), shared=True)
     ),
     "pairwise-of-x": lambda k, _: LinearQuadratic(Symmetric(k), shared=False),
-    "pairwise-full": lambda k, _: LinearQuadratic(Full(k), shared=False),
+    "pairwise-full": lambda k, _: LinearQuadratic(Full(k, 1 / k), shared=False),
     "pairwise-concave": lambda k, key: LinearQuadratic(
         NegativeSemidefinite(k, min(k, MAX_RANK), key=key), shared=False
     ),
