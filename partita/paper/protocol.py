@@ -248,8 +248,10 @@ class _Trainer:
     @property
     def variants(self) -> tuple[Variant, ...]:
         every = VARIANTS[self.setting.objective]
-        few = is_costly(self.setting) or self.effort.quick
-        return every[::3] if few and len(every) > 2 else every
+        if self.effort.quick:
+            # A first look has no time to choose one.
+            return every[-1:]
+        return every[::3] if is_costly(self.setting) and len(every) > 2 else every
 
     def variant(self, name: str) -> Variant:
         return next(each for each in VARIANTS[self.setting.objective] if each.name == name)
@@ -257,7 +259,7 @@ class _Trainer:
     def choose(self, seed: int) -> Chosen:
         """The point of the grid, the variant and the number of steps with the best score on dev rows."""
         grid = [sweep.Point(rate, penalty, seed) for rate, penalty in self.effort.grid]
-        folds = _folds(self.setting.dataset, len(self.x))
+        folds = _folds("" if self.effort.quick else self.setting.dataset, len(self.x))
         points = grid * len(folds)
         weights = np.zeros((len(points), len(self.x)))
         for i in range(len(points)):
