@@ -248,9 +248,7 @@ class Factored(AbstractInteraction):
     concave: bool = eqx.field(static=True)
 
     def __init__(self, k: int, rank: int | None = None, *, concave: bool = False, key: Key):
-        rank = k if rank is None else rank
-        if not 0 < rank <= k:
-            raise ValueError(f"Factored needs 0 < rank <= k; got rank = {rank}, k = {k}.")
+        rank = _check_rank(self, k, rank)
         # Concave forms cannot start at zero; at this scale they start below 0.01.
         scale = 0.1 * rank**-0.5 if concave else 1.0
         self.factor = scale * k**-0.5 * jax.random.normal(key, (k, rank))
@@ -299,9 +297,7 @@ class NegativeSemidefinite(AbstractInteraction):
     offset: Float[Array, "k rank"]
 
     def __init__(self, k: int, rank: int | None = None, *, key: Key):
-        rank = k if rank is None else rank
-        if not 0 < rank <= k:
-            raise ValueError(f"NegativeSemidefinite needs 0 < rank <= k; got rank = {rank}, k = {k}.")
+        rank = _check_rank(self, k, rank)
         # Entries of U start at a deviation of 0.01.
         self.offset = 0.1 * rank**-0.25 * jax.random.normal(key, (k, rank))
 
@@ -337,6 +333,14 @@ class NegativeSemidefinite(AbstractInteraction):
 
     def _factor(self, s):
         return self.offset + s.reshape(self.offset.shape)
+
+
+def _check_rank(interaction: AbstractInteraction, k: int, rank: int | None) -> int:
+    """The rank of a factor with k rows: k unless given."""
+    rank = k if rank is None else rank
+    if not 0 < rank <= k:
+        raise ValueError(f"{type(interaction).__name__} needs 0 < rank <= k; got rank = {rank}, k = {k}.")
+    return rank
 
 
 class LinearQuadratic(AbstractCoupling):

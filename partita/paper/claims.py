@@ -122,7 +122,7 @@ def _correlates(setting: str, values: Mapping[str, float | None]) -> Claim:
         "The learned log-partition of unseen rows is strongly correlated with the exact one: more than "
         f"{STRONG} on each of the paper's sets ({setting})."
     )
-    judged = [values.get(name) for name in tables.titles(tables.printed_columns(tables.TABLES["table1"]))]
+    judged = [values.get(name) for name in map(tables.title, tables.printed_columns(tables.TABLES["table1"]))]
     known = {name: value for name, value in values.items() if value is not None}
     correlations = [value for value in judged if value is not None]
     if len(correlations) < len(judged):

@@ -17,10 +17,10 @@ from ..objectives import ExactMLE, MinMin
 from ..partition import Network
 from ..polytopes import Cube
 from ..solver import Progress, Solver, fit
-from . import alternating, convergence, printed
+from . import alternating, convergence, printed, tables
 from .document import Figure, Panel, Series
 from .protocol import OVERLAPPING, PROTOCOL, Effort, Look, Setting, beside, config, split, standardized
-from .tables import CAL500, titles
+from .tables import CAL500, source
 
 __all__ = [
     "CURVES",
@@ -51,10 +51,10 @@ POLYTOPES = ("permutahedron", "birkhoff")
 def wanted(name: str, effort: Effort, chosen: Collection[str] = ()) -> list[dict[str, Any]]:
     """The configurations of a figure: of some sets, or of all."""
     if name in CURVES:
-        sets = [each for each in CURVES[name] if _file(each) in chosen or (not chosen and _at_hand(each))]
+        sets = [each for each in CURVES[name] if source(each) in chosen or (not chosen and _at_hand(each))]
         return [each for dataset in sets for each in curves(dataset, effort).values()]
     found = OTHERS[name].wanted(effort) if name in OTHERS else _partitions(name, effort).values()
-    return [each for each in found if not chosen or _file(each["dataset"]) in chosen]
+    return [each for each in found if not chosen or source(each["dataset"]) in chosen]
 
 
 def curves(dataset: str, effort: Effort) -> dict[int | None, dict[str, Any]]:
@@ -116,10 +116,6 @@ def _at_hand(dataset: str) -> bool:
     return whole if dataset == LARGE else not whole
 
 
-def _file(dataset: str) -> str:
-    return "cal500" if dataset == OVERLAPPING else dataset
-
-
 def _curves(sets: Collection[str], look: Look, effort: Effort) -> tuple[Panel, ...]:
     labels = {"loss": "exact loss (train)", "gradient": "gradient norm (train)", "f1": "micro-F1 x 100 (test)"}
     panels = []
@@ -163,7 +159,7 @@ def title(dataset: str) -> str:
     """A set as a reader sees it."""
     if dataset == REDUCED:
         return "mediamill (1,500 of 30,993 training rows)"
-    return titles([dataset])[0]
+    return tables.title(dataset)
 
 
 def correlations(look: Look, effort: Effort) -> dict[str, dict[str, float | None]]:

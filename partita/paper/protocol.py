@@ -259,7 +259,7 @@ class _Trainer:
     def choose(self, seed: int) -> Chosen:
         """The point of the grid, the variant and the number of steps with the best score on dev rows."""
         grid = [sweep.Point(rate, penalty, seed) for rate, penalty in self.effort.grid]
-        folds = _folds("" if self.effort.quick else self.setting.dataset, len(self.x))
+        folds = _folds(len(self.x), several=self.setting.dataset in FOLDED and not self.effort.quick)
         points = grid * len(folds)
         weights = np.zeros((len(points), len(self.x)))
         for i in range(len(points)):
@@ -361,9 +361,9 @@ def _optimizer(objective: str, clip: float) -> Callable[[Any], optax.GradientTra
     return lambda rate: optax.chain(optax.clip_by_global_norm(clip), adam(rate))
 
 
-def _folds(dataset: str, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Training and dev rows: four folds of few rows, one dev part of more."""
-    if dataset in FOLDED:
+def _folds(n: int, *, several: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and dev rows: of four folds, or one dev part."""
+    if several:
         return list(KFold(FOLDS, shuffle=True, random_state=0).split(np.arange(n)))
     train, dev = dev_split(n)
     return [(train, dev)]

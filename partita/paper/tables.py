@@ -4,18 +4,18 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from . import printed, remarks
-from .beyond import OTHERS, Other
+from .beyond import LIBRARY, OTHERS, Other
 from .document import Cell, Row, Table
 from .protocol import OVERLAPPING, Effort, Setting, config, is_costly
 
-__all__ = ["CAL500", "TABLES", "build", "printed_columns", "titles", "wanted"]
+__all__ = ["CAL500", "TABLES", "build", "printed_columns", "source", "title", "wanted"]
 
 CAL500 = (
     "cal500 has 502 rows and no official split. The paper's 376 training and 126 dev rows are all of them, so its 101 "
     'test rows are among them: the column "cal500, paper\'s rows" does the same and is compared with the printed '
     'figures. The column "cal500" has 101 test rows apart from 401 training rows, and nothing in print to compare with.'
 )
-PAPER, LIBRARY = "The paper", "This library"
+PAPER = "The paper"
 OBJECTIVES = {
     "min-min": "min-min",
     "exact": "exact MLE",
@@ -95,7 +95,7 @@ def wanted(
 ) -> list[dict[str, Any]]:
     """The configurations of a table: of some sets and models, or of all."""
     spec = TABLES[name]
-    columns = [column for column in spec.columns if not datasets or _file(column) in datasets]
+    columns = [column for column in spec.columns if not datasets or source(column) in datasets]
     rows = [heads for heads, _ in printed.rows(spec.figures)] + [*_shared(name)]
     settings = [_setting(heads, column) for heads in rows for column in columns]
     peers = [] if models else [other for other in _others(name) if other.installed]
@@ -114,27 +114,27 @@ def build(name: str, look: Look, effort: Effort) -> Table:
     rows += [_row(heads, spec, look, effort, {}, LIBRARY) for heads in _shared(name)]
     for other in _others(name):
         cells = {
-            COLUMNS.get(column, column): Cell(None, look(other.config(column, effort)), _note(column))
+            title(column): Cell(None, look(other.config(column, effort)), _note(column))
             for column in spec.columns
             if column != OVERLAPPING
         }
         rows.append(Row((other.title, *[""] * (len(spec.heads) - 1)), cells, other.block))
-    table = Table(name, spec.title, spec.caption, spec.heads, titles(spec.columns), tuple(rows), unit="x 100")
+    table = Table(
+        name, spec.title, spec.caption, spec.heads, tuple(map(title, spec.columns)), tuple(rows), unit="x 100"
+    )
     return remarks.annotated(table)
 
 
-def titles(columns: Collection[str]) -> tuple[str, ...]:
-    """The columns as a reader sees them."""
-    return tuple(COLUMNS.get(column, column) for column in columns)
+def title(column: str) -> str:
+    """A column as a reader sees it."""
+    return COLUMNS.get(column, column)
 
 
 def _row(
     heads: tuple[str, ...], spec: Spec, look: Look, effort: Effort, figures: Mapping[str, float], block: str
 ) -> Row:
     cells = {
-        COLUMNS.get(column, column): Cell(
-            figures.get(column), look(config(_setting(heads, column), effort)), _note(column)
-        )
+        title(column): Cell(figures.get(column), look(config(_setting(heads, column), effort)), _note(column))
         for column in spec.columns
     }
     said = dict(zip(HEADS, map(_said, heads), strict=True))
@@ -165,13 +165,13 @@ def _setting(heads: tuple[str, ...], dataset: str) -> Setting:
     return Setting(dataset, objective, loss, model, couplings.get(coupling, coupling), None if tau == "-" else tau)
 
 
-def _file(column: str) -> str:
+def source(column: str) -> str:
     """The data set that a column is of."""
     return "cal500" if column == OVERLAPPING else column
 
 
 def _note(column: str) -> str:
-    return CAL500 if _file(column) == "cal500" else ""
+    return CAL500 if source(column) == "cal500" else ""
 
 
 def _said(name: str) -> str:
