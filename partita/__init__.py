@@ -35,7 +35,6 @@ _MODULES = (
     "persistence",
     "plots",
     "polytopes",
-    "preprocessing",
     "progress",
     "regularizers",
     "samplers",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from partita import datasets
 from partita.datasets import DataError, read, text
 from partita.datasets.reading import parsed
-from partita.preprocessing import LabelSets, Rankings
+from partita.estimators.codecs import LabelSets, Rankings
 
 SLOW = ("calhousing", "delicious", "fried", "pendigits", "sushi", "sushi_one_hot", "tmc2007-500")
 HERE = [name for name in datasets.names() if name != "mediamill"]

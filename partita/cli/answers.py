@@ -10,9 +10,9 @@ import scipy.sparse
 from .. import metrics
 from ..datasets import DataError, Dataset, Task, read
 from ..estimators import LabelRanker, MultilabelClassifier
+from ..estimators.codecs import Rankings, orderings
 from ..estimators.ranker import shared_ranks
 from ..persistence import ConsentError, FileError, load
-from ..preprocessing import Rankings, orderings
 
 __all__ = ["answered", "check", "figures", "open_model", "outputs", "read_for", "remember_names", "task_of"]
 

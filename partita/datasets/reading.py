@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..preprocessing import Rankings
+from ..estimators.codecs import Rankings
 from .formats import Sparse, read_arff, read_csv, read_libsvm, read_parquet
 from .registry import Task
 from .text import PACKED, DataError, Fields, Matrix, dense, shown, unpacked

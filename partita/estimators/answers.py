@@ -20,11 +20,11 @@ from ..measures import Completions, Uniform
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
-from ..preprocessing import Encoded, framed
 from ..spaces import Permutations, Simplex, TooLargeError
 from ..surrogates import MeanField
 from . import training
 from .base import AbstractEstimator, ParameterAndMethod
+from .codecs import Encoded, framed
 
 DRAWS, BURN_IN = 1000, 100
 # Above, chains say different things.

@@ -25,11 +25,12 @@ from ..measures import AbstractMeasure
 from ..model import EBM
 from ..objectives import AbstractObjective, Neighboring
 from ..partition import AbstractTau, Table
-from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
+from .codecs import Encoded, LabelSets, Rankings
+from .features import Scaler, features
 from .references import Reference, check_reference, fit_reference
 from .triplets import AbstractTriplets, check_observed, given
 

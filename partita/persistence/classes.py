@@ -45,7 +45,6 @@ HOLDERS = (
     "oracles",
     "partition",
     "polytopes",
-    "preprocessing",
     "regularizers",
     "samplers",
     "solver",

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 import scipy.sparse
 
-from .tables import absent, is_frame
+from .codecs.tables import absent, is_frame
 
 __all__ = ["Scaler", "features"]
 
