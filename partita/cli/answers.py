@@ -118,7 +118,7 @@ def _in_kind(fitted: Fitted, found: Dataset) -> Any:
     """y in the kind of the y that the estimator was fitted on, which `partita fit` chose or someone's Python did."""
     y, kind, labels = outputs(found), fitted.codec_.kind, [str(label) for label in fitted.classes_]
     if found.task == "ranking":
-        return shared_ranks(Rankings.fit(y, labels).encode(y)) if kind == "ranks" else y
+        return shared_ranks(Rankings.fit_encode(y, labels)[1]) if kind == "ranks" else y
     if y.shape[1] != len(labels):
         raise DataError(f"{found.name}: expected {len(labels)} labels, as in the model, got {y.shape[1]}.")
     if set(found.classes) == set(labels):

@@ -402,9 +402,8 @@ class AbstractEstimator(BaseEstimator):
         if y is None:
             raise ValueError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
         check_consistent_length(x, y)
-        self.codec_ = self._codec.fit(y, classes)
+        self.codec_, (y, free) = self._codec.fit_encode(y, classes)
         self.classes_ = _array_of(self.codec_.classes)
-        y, free = self.codec_.encode(y)
         data = training.Data(x, y, free, self._weights(weight, x, y), target=self._target(triplets, y, free))
         if data.weight is not None and not data.weight.all():
             data = data.take(np.flatnonzero(data.weight))
