@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._types import Array, Batch, Bool, Float, Key, PyTree
-from .batches import AbstractRows, Chunk
+from .batches import AbstractRows, CheckedRows, Chunk
 from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
 from .energy import Energy
 from .model import EBM
@@ -117,7 +117,7 @@ def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) 
 def fit(
     solver: Solver,
     models: EBM,
-    data: AbstractRows,
+    data: AbstractRows | CheckedRows,
     *,
     weights: Float[np.ndarray, "members n"] | None = None,
     held: Batch | None = None,
