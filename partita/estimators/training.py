@@ -174,6 +174,8 @@ def cross_fit(
         keep=keep,
         resume=begun if resumed is None else resumed,
     )
+    if now.interrupted:
+        raise KeyboardInterrupt
     found = now.models if plan.patience is not None else now.state.model
     price = now.best
     if folds and worth is not None and num > 1:
@@ -191,6 +193,8 @@ def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, call
     """Members that have seen all rows."""
     solver, rows = plan.solver([penalty]), data.rows(plan.batch_size)
     now = members.fit(solver, models, rows, steps=plan.steps, key=key, every=plan.every, callbacks=callbacks)
+    if now.interrupted:
+        raise KeyboardInterrupt
     return Trained(now.models, [], now.losses, [], penalty, endings(now, plan.objective))
 
 
