@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from partita.estimators import LabelRanker, MultilabelClassifier
+from partita.estimators import InterruptedFitWarning, LabelRanker, MultilabelClassifier
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -69,6 +69,18 @@ def test_a_killed_fit_goes_on_to_the_same_end(tmp_path):
     assert_same(resumed, classifier().fit(X, SETS))
     # Finished, it is read back.
     assert_same(classifier().fit(X, SETS, checkpoint=tmp_path), resumed)
+
+
+def test_an_interrupted_fit_goes_on_to_the_same_end(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    small = {**SMALL, "steps": 20, "members": 1}
+    with pytest.warns(InterruptedFitWarning, match="after 10 of 20 steps"):
+        MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path, callbacks=[interrupt])
+    assert_same(
+        MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path), MultilabelClassifier(**small).fit(X, SETS)
+    )
 
 
 def test_another_fit_is_refused(tmp_path):

@@ -399,7 +399,7 @@ def no_training(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("nothing should be learned")
 
-    monkeypatch.setattr("partita.estimators.base.training.cross_fit", refuse)
+    monkeypatch.setattr("partita.estimators.training.cross_fit", refuse)
 
 
 @pytest.mark.parametrize(
@@ -574,6 +574,18 @@ def test_an_interruption(folder, tmp_path):
     assert done.communicate()[1] == "Interrupted.\n"
     assert done.returncode == 130
     assert not (tmp_path / "m").exists()
+
+
+def test_a_fit_that_is_interrupted_late_writes_nothing(folder, tmp_path, monkeypatch):
+    """Though the estimator would hold the best model until then."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(partita.MultilabelClassifier, "_calibrate", interrupt)
+    done = run("fit", folder / "sets.csv", *FIT, "--out", tmp_path / "m", *QUICK, "--quiet", code=130)
+    assert done.output == "Interrupted.\n"
+    assert not list(tmp_path.iterdir())
 
 
 # Data.

@@ -35,10 +35,11 @@ from sklearn.tree import DecisionTreeRegressor
 
 import partita
 from partita import inference, members
+from partita.batches import Features
 from partita.couplings import Bilinear
 from partita.decisions import Kemeny
 from partita.divergences import KL
-from partita.estimators import LabelRanker, MultilabelClassifier, base, names, training
+from partita.estimators import InterruptedFitWarning, LabelRanker, MultilabelClassifier, learning, names, training
 from partita.estimators.references import fit_reference
 from partita.measures import Mallows, PlackettLuce, ProductBernoulli, Uniform
 from partita.networks import MLP
@@ -268,7 +269,7 @@ def test_a_loss_that_explodes_is_told_and_leaves_an_answer():
     assert np.isfinite(found.predict_proba(X)).all()
 
 
-def interrupt(progress):
+def interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
@@ -283,13 +284,20 @@ class Broken(ExtraTreesClassifier):
         return super().fit(*args, **options)
 
 
-# Where a second fit ends: in what comes in, in the reference, after some steps, in the calibration, in the refit.
+class Interrupted(ExtraTreesClassifier):
+    """Interrupted while it is fitted, before any validation of the energy."""
+
+    def fit(self, *args, **options):
+        raise KeyboardInterrupt
+
+
+# Where a second fit ends: in what comes in, in the reference, in an argument.
 ENDS = {
     "X": (ValueError, {"X": np.where(X > 1, np.nan, X)}, {}),
     "y": (ValueError, {"y": SETS + 0.5}, {}),
     "reference": (RuntimeError, {}, {"reference": Broken(5)}),
     "argument": (ValueError, {}, {"learning_rate": -1.0}),
-    "interrupted": (KeyboardInterrupt, {"callbacks": [interrupt]}, {"learning_rate": 0.1}),
+    "interrupted": (KeyboardInterrupt, {}, {"reference": Interrupted(5)}),
 }
 
 
@@ -306,7 +314,7 @@ def test_a_refit_that_does_not_succeed_changes_nothing(of_sets, stage):
     np.testing.assert_array_equal(made.predict_proba(X), answers)
 
 
-@pytest.mark.parametrize("stage", ["_calibrate", "_keep", "_begin"])
+@pytest.mark.parametrize("stage", ["_calibrate", "averaged", "_begin"])
 def test_a_refit_that_fails_inside_changes_nothing(fitted, stage, monkeypatch):
     estimator, y, _ = fitted
     made = copy.deepcopy(estimator)
@@ -315,7 +323,8 @@ def test_a_refit_that_fails_inside_changes_nothing(fitted, stage, monkeypatch):
     def fails(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(type(made), stage, fails)
+    # The mean of the members is the last that is computed.
+    monkeypatch.setattr(members if stage == "averaged" else type(made), stage, fails)
     with pytest.raises(MemoryError):
         made.fit(2 * X, y[::-1])
     with pytest.raises(MemoryError):
@@ -323,13 +332,47 @@ def test_a_refit_that_fails_inside_changes_nothing(fitted, stage, monkeypatch):
     assert pickle.dumps(vars(made)) == before
 
 
-def test_a_first_fit_that_is_interrupted_leaves_nothing():
-    made = classifier(learning_rate=0.1)
+def assert_same(a, b):
+    """The same model, bit for bit, by the same steps."""
+    assert eqx.tree_equal(a.ebm_, b.ebm_)
+    np.testing.assert_array_equal(a.history_.loss, b.history_.loss)
+    assert (a.scale_, a.threshold_, a.penalty_) == (b.scale_, b.threshold_, b.penalty_)
+
+
+def test_a_fit_that_is_interrupted_before_its_first_validation_is_no_fit(monkeypatch):
+    """In the reference, or in the first steps."""
+    made = classifier(reference=Interrupted(5))
     with pytest.raises(KeyboardInterrupt):
-        made.fit(X, SETS, callbacks=[interrupt])
+        made.fit(X, SETS)
+    monkeypatch.setattr(members, "_advance", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        made.set_params(reference="uniform").fit(X, SETS)
     with pytest.raises(NotFittedError):
         made.predict(X)
     assert not [name for name in vars(made) if name.endswith("_")]
+
+
+def test_a_fit_that_is_interrupted_later_keeps_its_best(of_sets):
+    """As if a callback had ended it there. A refit too: then it is the model of the new rows."""
+    small = {"learning_rate": 0.1, "decision": "micro_f1", "steps": 40}
+    stopped = classifier(**small).fit(2 * X, 1 - SETS, callbacks=[lambda now: now.step == 20])
+    for made in (classifier(**small), copy.deepcopy(of_sets).set_params(**small)):
+        with pytest.warns(InterruptedFitWarning, match="interrupted after 20 of 40 steps: the model is the best"):
+            assert made.fit(2 * X, 1 - SETS, callbacks=[lambda now: now.step == 20 and interrupt(now)]) is made
+        assert_same(made, stopped)
+        assert made.n_iter_ == 20
+
+
+def test_an_interruption_after_the_steps_keeps_what_they_led_to(monkeypatch):
+    """In the calibration, or in the refit on all rows."""
+    trained = ranker(steps=40, refit=False).fit(X, RANKS)
+    monkeypatch.setattr(training, "refit", interrupt)
+    with pytest.warns(InterruptedFitWarning, match="after 40 of 40 steps"):
+        assert_same(ranker(steps=40, refit=True).fit(X, RANKS), trained)
+    monkeypatch.setattr(MultilabelClassifier, "_calibrate", interrupt)
+    with pytest.warns(InterruptedFitWarning):
+        made = classifier(decision="micro_f1").fit(X, SETS)
+    assert made.threshold_ == 0.5
 
 
 @pytest.fixture(scope="module")
@@ -358,10 +401,10 @@ def test_how_many_members_improved_is_counted():
     with pytest.warns(
         ConvergenceWarning, match="^3 of 5 members improved on held-out rows: each of the others is what"
     ):
-        base._warn_of_endings(now)
+        learning._warn_of_endings(now)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        base._warn_of_endings(training.Endings(5, 0, 0, 0))
+        learning._warn_of_endings(training.Endings(5, 0, 0, 0))
 
 
 def test_tau_is_learned_for_the_energy_of_the_last_fit():
@@ -485,11 +528,9 @@ def test_labels_that_are_never_observed_are_told_of():
 
 def test_no_more_than_five_labels_are_named():
     """Of 8 that are never observed; said before any work."""
-    made = classifier(classes=[f"label {j}" for j in range(9)])
-    made._first_rows(X, np.column_stack([np.full((N, 8), np.nan), SETS[:, 0]]), None, made.classes)
-    rows = training.Data(X, np.zeros((N, 9), int), np.tile([1] * 8 + [0], (N, 1)))
+    rows = training.Data(Features(X), np.zeros((N, 9), int), np.tile([1] * 8 + [0], (N, 1)))
     with pytest.warns(UserWarning, match="'label 0', 'label 1', 'label 2', 'label 3', 'label 4' and 3 more[.]"):
-        made._warn_of_unobserved(rows)
+        classifier()._warn_of_unobserved(rows, tuple(f"label {j}" for j in range(9)))
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def fit(
     answers.check(found)
     kind = estimators.LabelRanker if task == "ranking" else estimators.MultilabelClassifier
     made: Any = kind(classes=found.classes, **{name: value for name, value in given.items() if value is not None})
-    made.fit(found.x, answers.outputs(found), checkpoint=checkpoint)
+    answers.learn(made, found, checkpoint)
     answers.remember_names(made, found)
     with outputs.writing(out):
         made.save(out)

@@ -25,6 +25,7 @@ from ..surrogates import MeanField
 from . import training
 from .base import AbstractEstimator, ParameterAndMethod
 from .codecs import Encoded, framed
+from .rows import RowReader
 
 DRAWS, BURN_IN = 1000, 100
 # Above, chains say different things.
@@ -192,8 +193,8 @@ class AbstractAnswers(AbstractEstimator):
 
     def _model(self, X: Any, given: Any = None) -> tuple[Any, EBM, PyTree]:
         """Scaled x, and the model and the rows' references that answer for it."""
-        raw = self._features(X)
-        x, reference = self._scaled(raw), self.reference_(raw)
+        x, raw = RowReader(self, self.codec_, self.scaler_).features(X)
+        reference = self.reference_(raw)
         if given is None:
             return x, self.ebm_, reference
         model, reference = inference.given(self.ebm_, x, self._known(given, x.shape[0]), reference=reference)

@@ -1,15 +1,14 @@
 """Label sets."""
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
-import jax
 import numpy as np
 from sklearn.base import ClassifierMixin
 
 from .. import decisions
 from ..spaces import Simplex
-from . import names, training
+from . import names
 from .answers import AbstractAnswers, unseen_marginals
 from .codecs import Encoded, LabelSets
 
@@ -90,38 +89,63 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         class_weight: Any = None,
         classes: Any = None,
         warm_start: bool = False,
-        dtype: str = "float32",
+        dtype: Literal["float32", "float64"] = "float32",
     ):
-        self._hold(locals())
+        self.objective = objective
+        self.loss = loss
+        self.coupling = coupling
+        self.model = model
+        self.log_partition = log_partition
+        self.reference = reference
+        self.proposal = proposal
+        self.decision = decision
+        self.random_state = random_state
+        self.verbose = verbose
+        self.train = train
+        self.members = members
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.num_samples = num_samples
+        self.width = width
+        self.depth = depth
+        self.patience = patience
+        self.refit = refit
+        self.standardize = standardize
+        self.class_weight = class_weight
+        self.classes = classes
+        self.warm_start = warm_start
+        self.dtype = dtype
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _weights(self, weight, x, y):
-        weight = super()._weights(weight, x, y)
+    def _row_weights(self, weight, x, y, codec):
+        weight = super()._row_weights(weight, x, y, codec)
         if self.class_weight is None:
             return weight
-        each = self._label_weights(y)
-        counted = np.where(y.any(axis=1), (y @ each) / np.maximum(y.sum(axis=1), 1), each.mean())
-        return counted if weight is None else counted * weight
+        by_label = self._label_weights(y, codec.classes)
+        by_row = np.where(y.any(axis=1), (y @ by_label) / np.maximum(y.sum(axis=1), 1), by_label.mean())
+        return by_row if weight is None else by_row * weight
 
-    def _label_weights(self, y: np.ndarray) -> np.ndarray:
+    def _label_weights(self, y: np.ndarray, classes: tuple) -> np.ndarray:
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
             return len(y) / (y.shape[1] * np.maximum(y.sum(axis=0), 1))
-        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(self.codec_.classes):
+        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(classes):
             raise ValueError(
                 f"class_weight must be None, 'balanced', or weights by label; got {self.class_weight!r}, the labels "
-                f"are {list(self.codec_.classes)[:10]}."
+                f"are {list(classes)[:10]}."
             )
-        return np.array([float(self.class_weight.get(label, 1.0)) for label in self.codec_.classes])
+        return np.array([float(self.class_weight.get(label, 1.0)) for label in classes])
 
-    def _warn_of_unobserved(self, data):
-        super()._warn_of_unobserved(data)
+    def _warn_of_unobserved(self, data, classes):
+        super()._warn_of_unobserved(data, classes)
         never = [] if data.free is None else np.flatnonzero((data.free > 0).all(axis=0)).tolist()
-        if 0 < len(never) < len(self.classes_):
-            shown = ", ".join(repr(self.codec_.classes[j]) for j in never[:NAMED])
+        if 0 < len(never) < len(classes):
+            shown = ", ".join(repr(classes[j]) for j in never[:NAMED])
             more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
             warnings.warn(
                 f"Labels that are missing in every row cannot be learned: {shown}{more}. Leave them out, or observe "
@@ -145,13 +169,14 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         k = data.y.shape[1]
         return (0.03, 0.1, 0.3) if k * (k - 1) // 2 > len(data.y) else (0.03,)
 
-    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
-        if self.decision != "micro_f1" or isinstance(self.codec_.space, Simplex):
-            return
-        marginals, rows = unseen_marginals(trained, data, jax.random.key(self.seed_))
+    def _calibrate(self, trained, data, start, calibration, key):
+        if self.decision != "micro_f1" or isinstance(start.models.space, Simplex):
+            return calibration
+        marginals, rows = unseen_marginals(trained, data, key)
         known = np.ones(data.y.shape, bool) if data.free is None else data.free == 0
         p, y = marginals[known[rows]], data.y[rows][known[rows]]
-        self.threshold_ = decisions.MicroF1.fit(p[:, None], y[:, None]).threshold if y.any() else 0.5
+        threshold = decisions.MicroF1.fit(p[:, None], y[:, None]).threshold if y.any() else 0.5
+        return calibration._replace(threshold=threshold)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         if truth.free is not None:

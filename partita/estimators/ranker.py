@@ -1,6 +1,6 @@
 """Rankings."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -61,9 +61,34 @@ class LabelRanker(AbstractAnswers):
         classes: Any = None,
         reference_family: str = "plackett-luce",
         warm_start: bool = False,
-        dtype: str = "float32",
+        dtype: Literal["float32", "float64"] = "float32",
     ):
-        self._hold(locals())
+        self.objective = objective
+        self.loss = loss
+        self.coupling = coupling
+        self.model = model
+        self.log_partition = log_partition
+        self.reference = reference
+        self.proposal = proposal
+        self.decision = decision
+        self.random_state = random_state
+        self.verbose = verbose
+        self.train = train
+        self.members = members
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.num_samples = num_samples
+        self.width = width
+        self.depth = depth
+        self.patience = patience
+        self.refit = refit
+        self.standardize = standardize
+        self.classes = classes
+        self.reference_family = reference_family
+        self.warm_start = warm_start
+        self.dtype = dtype
 
     def _family(self):
         return {"family": self.reference_family}
@@ -71,22 +96,23 @@ class LabelRanker(AbstractAnswers):
     def _usual_penalties(self, data):
         return (3e-3, 3e-2)
 
-    def _worth(self):
+    def _worth(self, key):
         def kendall(model: EBM, rows: training.Data) -> float:
-            answer = np.asarray(inference.mode(model, rows.x, key=self._key(), reference=rows.reference))
+            answer = np.asarray(inference.mode(model, rows.x, key=key, reference=rows.reference))
             return float(self._scores(Encoded(rows.y, rows.free), Encoded(answer, None)).mean())
 
         return kendall
 
-    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
+    def _calibrate(self, trained, data, start, calibration, key):
         def likelihood(model: EBM, rows: training.Data) -> float:
-            found = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
-            return float(found.mean())
+            log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
+            return float(log_p.mean())
 
-        score = likelihood if data.target is None else training.worth_by_loss(self.objective_, self._key())
+        score = likelihood if data.target is None else training.worth_by_loss(start.objective, key)
         first = members.member(trained.models, 0)
         if trained.unseen and names.summable(first, budget.LISTED_OUTPUTS, budget.MAX_RANKED):
-            self.scale_ = training.calibrated(trained, data, score)
+            return calibration._replace(scale=training.calibrated(trained, data, score))
+        return calibration
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""
