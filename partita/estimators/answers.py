@@ -23,7 +23,7 @@ from ..partition import Table
 from ..spaces import Permutations, Simplex, TooLargeError
 from ..surrogates import MeanField
 from . import training
-from .base import AbstractEstimator, ParameterAndMethod
+from .base import AbstractEstimator
 from .codecs import Encoded, framed
 from .rows import RowReader
 
@@ -108,7 +108,6 @@ class AbstractAnswers(AbstractEstimator):
             raise ValueError("energy needs whole outputs, without missing labels or ties; log_prob takes those too.")
         return np.asarray(over_rows(_energy, model, x, y), float)
 
-    @ParameterAndMethod
     @fitted
     def log_partition(self, X: Any, method: Any = "auto", return_error: bool = False) -> Any:
         """The log-partition of each row, relative to the reference: exact where it can be, else the learned tau.

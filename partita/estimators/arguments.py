@@ -2,12 +2,14 @@
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
 from ..couplings import AbstractCoupling
@@ -23,6 +25,7 @@ from .references import check_reference
 from .triplets import AbstractTriplets, check_observed
 
 Codec = LabelSets | Rankings
+AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 
 
 class AbstractArguments(BaseEstimator):
@@ -35,14 +38,15 @@ class AbstractArguments(BaseEstimator):
     objective: Any
     loss: Any
     coupling: Any
-    model: Any
+    network: Any
+    tau: Any
     reference: Any
     proposal: Any
     decision: Any
     random_state: Any
     verbose: int
     train: Any
-    members: int
+    ensemble_size: int
     steps: int | None
     learning_rate: float
     penalty: Any
@@ -56,6 +60,35 @@ class AbstractArguments(BaseEstimator):
     classes: Any
     warm_start: bool
     dtype: Literal["float32", "float64"]
+
+    # Types; which names there are is said by `names`, in the order of its tables.
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "objective": [str, AbstractObjective],
+        "loss": [str, AbstractDivergence],
+        "coupling": [str, AbstractCoupling],
+        "network": [str, callable],
+        "tau": [str, AbstractTau],
+        "reference": [str, AbstractMeasure, HasMethods("fit")],
+        "proposal": [str, Neighboring, AbstractMeasure],
+        "decision": [str, AbstractRule],
+        "train": [str, AbstractTraining],
+        "ensemble_size": [AT_LEAST_ONE],
+        "steps": [AT_LEAST_ONE, None],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "penalty": [Interval(Real, 0, None, closed="left"), "array-like", None],
+        "batch_size": [AT_LEAST_ONE],
+        "num_samples": [AT_LEAST_ONE],
+        "width": [AT_LEAST_ONE],
+        "depth": [AT_LEAST_ONE],
+        "patience": [AT_LEAST_ONE, None],
+        "refit": ["boolean"],
+        "standardize": ["boolean"],
+        "classes": ["array-like", str, None],
+        "warm_start": ["boolean"],
+        "dtype": [StrOptions({"float32", "float64"})],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
 
     # Set by scikit-learn's validation.
     n_features_in_: int
@@ -74,35 +107,41 @@ class AbstractArguments(BaseEstimator):
 
     def _check_arguments(self, objective: Any, has_energy: bool) -> None:
         """Raise for arguments that serve no data; `has_energy` says whether an energy was learned before."""
-        for name in ("members", "batch_size", "num_samples", "width", "depth"):
-            _check_number(name, getattr(self, name), int | np.integer, least=1)
-        for name in ("steps", "patience"):
-            if getattr(self, name) is not None:
-                _check_number(name, getattr(self, name), int | np.integer, least=1)
-        _check_number("learning_rate", self.learning_rate, float | int | np.number, above=0)
-        for penalty in () if self.penalty is None else np.atleast_1d(self.penalty).tolist() or [None]:
-            _check_number("penalty", penalty, float | int | np.number, least=0)
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype must be 'float32' or 'float64'; got {self.dtype!r}.")
+        self._validate_params()
+        for name, constraints in self._parameter_constraints.items():
+            # True is an integer to Python, and to scikit-learn.
+            if isinstance(getattr(self, name), bool) and any(isinstance(one, Interval) for one in constraints):
+                raise ValueError(f"{name} must be a number; got {getattr(self, name)!r}.")
+        self._check_penalties()
         names.named("objective", self.objective, names.OBJECTIVES, AbstractObjective)
         names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
         names.named("coupling", self.coupling, self._couplings, AbstractCoupling)
-        names.named("log_partition", self.__dict__["log_partition"], names.LOG_PARTITIONS, AbstractTau)
+        names.named("tau", self.tau, names.LOG_PARTITIONS, AbstractTau)
         names.named("proposal", self.proposal, names.PROPOSALS, Neighboring, AbstractMeasure)
         names.named("decision", self.decision, self._decisions, AbstractRule)
-        if not callable(self.model):
-            names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)
+        if isinstance(self.network, str):
+            names.named("network", self.network, tuple(names.NETWORKS), eqx.Module)
         check_reference(self.reference, "predict" if self._family() else "predict_proba", **self._family())
         self._check_training(objective, has_energy)
+
+    def _check_penalties(self) -> None:
+        """Each of several penalties must be what a single one must be."""
+        if self.penalty is None or isinstance(self.penalty, Real):
+            return
+        penalties = np.asarray(self.penalty)
+        if penalties.ndim != 1 or not penalties.size or penalties.dtype.kind not in "iuf":
+            raise ValueError(f"penalty must be a number, several in a list, or None; got {self.penalty!r}.")
+        if not (np.isfinite(penalties) & (penalties >= 0)).all():
+            raise ValueError(f"penalty must be finite numbers of at least 0; got {self.penalty!r}.")
 
     def _check_training(self, objective: Any, has_energy: bool) -> AbstractTraining:
         """What is trained; refused where tau alone is and g would stay at its start, where p is q."""
         train = names.training(self.train, objective)
-        if not (has_energy or any(parts.g for parts in train.phases())) and isinstance(self.model, str):
+        if not (has_energy or any(parts.g for parts in train.phases())) and isinstance(self.network, str):
             raise ValueError(
                 f"train={self.train!r} needs an energy that is there, but g starts at zero. Fit with train='g' or "
-                "'both' first and then with warm_start=True (same coupling, model and log_partition), or give a "
-                "trained module as model."
+                "'both' first and then with warm_start=True (same coupling, network and tau), or give a trained "
+                "module as network."
             )
         return train
 
@@ -129,11 +168,3 @@ class AbstractArguments(BaseEstimator):
 
     def _precision(self) -> Any:
         return jax.enable_x64(True) if self.dtype == "float64" else contextlib.nullcontext()
-
-
-def _check_number(name: str, value: Any, kind: Any, least: float = -np.inf, above: float = -np.inf) -> None:
-    fine = isinstance(value, kind) and not isinstance(value, bool) and value >= least and above < value < np.inf
-    if not fine:
-        what = "a whole number" if kind == int | np.integer else "a finite number"
-        bound = f"above {above}" if above > least else f"of at least {least}"
-        raise ValueError(f"{name} must be {what} {bound}; got {value!r}.")

@@ -2,7 +2,6 @@
 
 import abc
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -32,34 +31,15 @@ else:
     Self = Any
 
 
-class ParameterAndMethod:
-    """A constructor's argument and a method of one name: setting it sets the argument, reading it gives the method."""
-
-    def __init__(self, method: Callable):
-        self.method, self.__doc__ = method, method.__doc__
-
-    def __set_name__(self, owner: type, name: str):
-        self.name = name
-
-    def __set__(self, obj: Any, value: Any):
-        obj.__dict__[self.name] = value
-
-    def __get__(self, obj: Any, owner: Any = None) -> Any:
-        return self if obj is None else self.method.__get__(obj, owner)
-
-
 class AbstractEstimator(AbstractLearner):
-    """A scikit-learn estimator over the library's objects; the final classes list its arguments.
-
-    `log_partition` is one of them too, but read as an attribute it is the method.
-    """
+    """A scikit-learn estimator over the library's objects."""
 
     codec_: Codec
     classes_: np.ndarray
     scaler_: Scaler | None
     reference_: Reference
     seed_: int
-    members_: EBM
+    ensemble_: EBM
     ebm_: EBM
     objective_: AbstractObjective
     completion_: str | None
@@ -69,14 +49,6 @@ class AbstractEstimator(AbstractLearner):
     history_: History
     n_iter_: int
     _state: State | None
-
-    def get_params(self, deep=True):
-        # From where they are stored: as an attribute `log_partition` is the method.
-        params = {name: self.__dict__[name] for name in self._get_param_names()}
-        for name, value in list(params.items()):
-            if deep and hasattr(value, "get_params") and not isinstance(value, type):
-                params.update({f"{name}__{key}": inner for key, inner in value.get_params().items()})
-        return params
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -118,7 +90,7 @@ class AbstractEstimator(AbstractLearner):
         with self._precision():
             triplets = given(worse, scores)
             objective = self._choose(triplets, "fit(X, y)")
-            last = getattr(self, "members_", None) if self.warm_start else None
+            last = getattr(self, "ensemble_", None) if self.warm_start else None
             self._check_arguments(objective, has_energy=last is not None)
             if triplets is not None:
                 self._check_triplets(triplets.keyword)
@@ -132,7 +104,7 @@ class AbstractEstimator(AbstractLearner):
                 files = Checkpoint(checkpoint, fingerprint(self._settings(), *rows, last))
                 seed = files.seed(seed, fixed=self.random_state is not None)
             rng, key, space = np.random.RandomState(seed), jax.random.key(seed), reader.codec.space
-            folds = training.folds_of(len(data.y), self.members if self.members > 1 else 5, rng)
+            folds = training.folds_of(len(data.y), self.ensemble_size if self.ensemble_size > 1 else 5, rng)
             options = {"free": data.free, "folds": folds, "weight": data.weight, "rng": rng, **self._family()}
             reference, measures = fit_reference(self.reference, raw, data.y, space, **options)
             data = data._replace(reference=measures)
@@ -158,7 +130,7 @@ class AbstractEstimator(AbstractLearner):
                 data, raw = reader.rows(X, y, sample_weight)
                 data = data._replace(reference=reference(raw))
                 last = Learned(
-                    self.members_,
+                    self.ensemble_,
                     self.objective_,
                     self.completion_,
                     self.penalty_,
@@ -183,8 +155,8 @@ class AbstractEstimator(AbstractLearner):
         self._check_arguments(objective, has_energy=False)
         if not isinstance(self.reference, str | AbstractMeasure):
             raise ValueError("partial_fit cannot fit a reference out of fold: use reference='uniform', or fit.")
-        if isinstance(tau := self.__dict__["log_partition"], Table) or tau == "constant":
-            raise ValueError("log_partition='constant' has a number for each training row: use fit.")
+        if isinstance(tau := self.tau, Table) or tau == "constant":
+            raise ValueError("tau='constant' has a number for each training row: use fit.")
 
     def _new_seed(self) -> int:
         return check_random_state(self.random_state).randint(2**31 - 1)
@@ -199,7 +171,7 @@ class AbstractEstimator(AbstractLearner):
             "scaler_": reader.scaler,
             "reference_": reference,
             "seed_": seed,
-            "members_": learned.ensemble,
+            "ensemble_": learned.ensemble,
             "ebm_": members.scaled(members.averaged(learned.ensemble), scale),
             "objective_": learned.objective,
             "completion_": learned.completion,

@@ -17,7 +17,6 @@ from ..divergences import AbstractDivergence
 from ..measures import AbstractMeasure
 from ..model import EBM
 from ..objectives import AbstractObjective
-from ..partition import AbstractTau
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver, State
 from ..spaces import AbstractSpace
@@ -93,13 +92,11 @@ class AbstractLearner(AbstractArguments):
         shape = data.x.shape[1:]
         make_key, coupling_key, objective_key = jax.random.split(jax.random.fold_in(key, 2), 3)
         coupling = names.coupling(self.coupling, space, coupling_key)
-        tau = names.named("log_partition", self.__dict__["log_partition"], names.LOG_PARTITIONS, AbstractTau)
-        alone = not members.can_average(coupling) or (isinstance(tau, str) and tau == "constant")
-        h = self.model if callable(self.model) else names.named("model", self.model, tuple(names.NETWORKS), object)
+        alone = not members.can_average(coupling) or (isinstance(self.tau, str) and self.tau == "constant")
         f = names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
         rows = len(data.y) if alone else 0
-        recipe = names.Recipe(coupling, h, tau, q, f, shape, rows, self.width, self.depth)
-        models = members.made(recipe, jax.random.split(make_key, 1 if alone else self.members))
+        recipe = names.Recipe(coupling, self.network, self.tau, q, f, shape, rows, self.width, self.depth)
+        models = members.made(recipe, jax.random.split(make_key, 1 if alone else self.ensemble_size))
         warm = False
         if last is not None and _alike(last, models):
             models, warm = last, True
@@ -123,7 +120,7 @@ class AbstractLearner(AbstractArguments):
     ) -> Learned:
         """The ensemble that a fit keeps. Interrupted after a first chunk of steps, it is the best until then."""
         plan = self._plan(start, data, folds)
-        at_reference = not start.warm and isinstance(self.model, str)
+        at_reference = not start.warm and isinstance(self.network, str)
         with _progress(self.verbose) as shown:
             trained = training.cross_fit(
                 plan,
@@ -234,28 +231,28 @@ def _warn_of_interruption(step: int, steps: int) -> None:
     )
 
 
-def _warn_of_endings(ended: training.Endings, at_reference: bool = False) -> None:
-    """Say which members did not end as they should; `at_reference` where they started at p = q."""
-    size, failed, diverged, unimproved = ended
+def _warn_of_endings(endings: training.Endings, at_reference: bool = False) -> None:
+    """Warn of models that failed, diverged or did not improve; `at_reference` where they started at p = q."""
+    size, failed, diverged, unimproved = endings
     messages = []
     if failed:
-        # Such a member stays at the last step before: an answer, but perhaps not a good one.
+        # Such a model stays at its last finite step: an answer, but perhaps not a good one.
         messages.append(
-            f"The loss of {failed} of {size} members became infinite, and they are kept as they were before. Lower "
+            f"The loss of {failed} of {size} models became infinite, and they are kept as they were before. Lower "
             "learning_rate or raise penalty."
         )
     if diverged:
         messages.append(
-            f"{diverged} of {size} members ran away: their loss ended far above where it began, or their energies are "
+            f"{diverged} of {size} models diverged: their loss ended far above where it began, or their energies are "
             "too large to be normalized. Lower learning_rate or raise penalty."
         )
     if unimproved:
-        who = "No member" if unimproved == size else f"{size - unimproved} of {size} members"
+        which = "None" if unimproved == size else str(size - unimproved)
+        others = "the ensemble" if unimproved == size else "each of the others"
         stays = "the reference itself, p = q" if at_reference else "what it was before the fit"
-        model = "the model" if unimproved == size else "each of the others"
         messages.append(
-            f"{who} improved on held-out rows: {model} is {stays}. Features that tell more, more rows, another "
-            "learning_rate or more steps may help."
+            f"{which} of {size} models improved on held-out rows: {others} is {stays}. More informative features, more "
+            "rows, another learning_rate or more steps may help."
         )
     for message in messages:
         warnings.warn(message, ConvergenceWarning, stacklevel=4)

@@ -1,10 +1,11 @@
 """Label sets."""
 
 import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import StrOptions
 
 from .. import decisions
 from ..spaces import Simplex
@@ -56,6 +57,11 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     _couplings = names.SET_COUPLINGS
     _decisions = ("mode", "hamming", "f1", "micro_f1")
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **AbstractAnswers._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
     class_weight: Any
 
     # scikit-learn's mixin, which must come first, has one that knows no sets and no missing labels.
@@ -63,19 +69,19 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
 
     def __init__(
         self,
+        *,
         objective: Any = "auto",
         loss: Any = "logistic",
         coupling: Any = "pairwise",
-        model: Any = "mlp",
-        log_partition: Any = "residual",
+        network: Any = "mlp",
+        tau: Any = "residual",
         reference: Any = "uniform",
         proposal: Any = "surrogate",
         decision: Any = "mode",
         random_state: Any = None,
         verbose: int = 0,
-        *,
         train: Any = "both",
-        members: int = 5,
+        ensemble_size: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,
         penalty: Any = None,
@@ -94,15 +100,15 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         self.objective = objective
         self.loss = loss
         self.coupling = coupling
-        self.model = model
-        self.log_partition = log_partition
+        self.network = network
+        self.tau = tau
         self.reference = reference
         self.proposal = proposal
         self.decision = decision
         self.random_state = random_state
         self.verbose = verbose
         self.train = train
-        self.members = members
+        self.ensemble_size = ensemble_size
         self.steps = steps
         self.learning_rate = learning_rate
         self.penalty = penalty
@@ -132,9 +138,9 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         return by_row if weight is None else by_row * weight
 
     def _label_weights(self, y: np.ndarray, classes: tuple) -> np.ndarray:
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+        if isinstance(self.class_weight, str):
             return len(y) / (y.shape[1] * np.maximum(y.sum(axis=0), 1))
-        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(classes):
+        if not set(self.class_weight) <= set(classes):
             raise ValueError(
                 f"class_weight must be None, 'balanced', or weights by label; got {self.class_weight!r}, the labels "
                 f"are {list(classes)[:10]}."

@@ -1,6 +1,6 @@
 """Rankings."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,23 +31,28 @@ class LabelRanker(AbstractAnswers):
     _couplings = names.RANKING_COUPLINGS
     _decisions = ("mode", "borda", "kemeny")
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **AbstractAnswers._parameter_constraints,
+        "reference_family": [str],
+    }
+
     reference_family: str
 
     def __init__(
         self,
+        *,
         objective: Any = "auto",
         loss: Any = "logistic",
         coupling: Any = "permutahedron",
-        model: Any = "mlp",
-        log_partition: Any = "residual",
+        network: Any = "mlp",
+        tau: Any = "residual",
         reference: Any = "uniform",
         proposal: Any = "surrogate",
         decision: Any = "mode",
         random_state: Any = None,
         verbose: int = 0,
-        *,
         train: Any = "both",
-        members: int = 5,
+        ensemble_size: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,
         penalty: Any = None,
@@ -66,15 +71,15 @@ class LabelRanker(AbstractAnswers):
         self.objective = objective
         self.loss = loss
         self.coupling = coupling
-        self.model = model
-        self.log_partition = log_partition
+        self.network = network
+        self.tau = tau
         self.reference = reference
         self.proposal = proposal
         self.decision = decision
         self.random_state = random_state
         self.verbose = verbose
         self.train = train
-        self.members = members
+        self.ensemble_size = ensemble_size
         self.steps = steps
         self.learning_rate = learning_rate
         self.penalty = penalty

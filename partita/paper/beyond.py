@@ -48,7 +48,7 @@ class Other(NamedTuple):
         return not self.needs or importlib.util.find_spec(MODULES[self.needs]) is not None
 
     def config(self, dataset: str, effort: Effort) -> dict[str, Any]:
-        quick = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
+        quick = {"ensemble_size": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
         seeds = list(effort.seeds)
         known = {"protocol": PROTOCOL, "kind": "other", "name": self.name, "dataset": dataset}
         return {**known, "seeds": seeds, "options": quick}
