@@ -10,14 +10,15 @@ from sklearn.utils._param_validation import StrOptions
 from .. import decisions
 from ..spaces import Simplex
 from . import names
-from .answers import AbstractAnswers, unseen_marginals
+from .answers import unseen_marginals
 from .codecs import Encoded, LabelSets
+from .predictor import AbstractPredictor
 
 # Labels that a warning names.
 NAMED = 5
 
 
-class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
+class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
     """p(y|x) over label sets, with scikit-learn's manners.
 
     y: a 0/1 matrix (n, k), array, frame or sparse, with NaN where a label is missing; a list of sets of labels; or one
@@ -58,14 +59,14 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     _decisions = ("mode", "hamming", "f1", "micro_f1")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **AbstractAnswers._parameter_constraints,
+        **AbstractPredictor._parameter_constraints,
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
     class_weight: Any
 
     # scikit-learn's mixin, which must come first, has one that knows no sets and no missing labels.
-    score = AbstractAnswers.score
+    score = AbstractPredictor.score
 
     def __init__(
         self,

@@ -7,11 +7,11 @@ import numpy as np
 from .. import budget, inference, members, metrics
 from ..model import EBM
 from . import names, training
-from .answers import AbstractAnswers
 from .codecs import Encoded, Rankings
+from .predictor import AbstractPredictor
 
 
-class LabelRanker(AbstractAnswers):
+class LabelRanker(AbstractPredictor):
     """p(y|x) over rankings of labels, with scikit-learn's manners.
 
     y: rank vectors (n, k), entry j the rank of label j, 0 is best, ties and NaN allowed; strings such as "b>a>c", ties
@@ -32,7 +32,7 @@ class LabelRanker(AbstractAnswers):
     _decisions = ("mode", "borda", "kemeny")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **AbstractAnswers._parameter_constraints,
+        **AbstractPredictor._parameter_constraints,
         "reference_family": [str],
     }
 

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from ..batches import Features
+from ..spaces import Permutations
 from .arguments import AbstractArguments, Codec
 from .features import Scaler, read_features, scaled
 from .training import Data
@@ -71,3 +72,34 @@ def read_first(
     scaler = Scaler.fit(x, weight, dtype=estimator.dtype) if estimator.standardize else None
     data = Data(scaled(x, scaler, estimator.dtype), y, free, weight, target=target)
     return RowReader(columns, codec, scaler), Rows(data, x)
+
+
+def read_known(given: Any, codec: Codec, n: int) -> np.ndarray:
+    """What is `given` of the outputs of n rows, as integers, -1 where nothing is."""
+    labels = codec.classes
+    if isinstance(given, dict):
+        place = {label: j for j, label in enumerate(labels)}
+        if unknown := set(given) - set(place):
+            raise ValueError(f"given names {sorted(map(str, unknown))}, but the labels are {list(place)[:20]}.")
+        known = np.full(len(labels), np.nan)
+        known[[place[label] for label in given]] = _numbers(list(given.values()))
+    else:
+        known = _numbers(given)
+        if known.shape != (n, len(labels)):
+            raise ValueError(f"given must be a dict by label or a table of shape {(n, len(labels))}.")
+    largest = len(labels) - 1 if isinstance(codec.space, Permutations) else 1
+    bad = ~np.isnan(known) & ~np.isin(known, np.arange(largest + 1))
+    if bad.any():
+        value, label = known[bad][0], labels[np.argwhere(bad)[0][-1]]
+        raise ValueError(
+            f"What is given of a label is a whole number from 0 to {largest}, or NaN where nothing is known; got "
+            f"{value:g} for {label!r}."
+        )
+    return np.where(np.isnan(known), -1, known).astype(int)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"What is given of labels must be numbers; got {values!r}.") from None
