@@ -36,7 +36,7 @@ BEST = {
 def start(name: str, features: int) -> tuple[pt.EBM, pt.objectives.AbstractObjective]:
     """A model and what it is trained by."""
     h_key, tau_key = jax.random.split(jax.random.key(0))
-    unary = pt.couplings.Bilinear(pt.polytopes.Cube(LABELS[name]))
+    unary = pt.couplings.Bilinear(pt.structures.Cube(LABELS[name]))
     ising = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(LABELS[name]), shared=True)
     coupling, objective = (ising, pt.objectives.MinMin(16)) if name in ISING else (unary, pt.objectives.ExactMLE())
     tau = residual_tau(coupling, key=tau_key)

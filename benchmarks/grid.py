@@ -55,7 +55,7 @@ def measured(batch_size: int, width: int, steps: int, repeats: int) -> dict[str,
         h_key, tau_key = jax.random.split(key)
         h = pt.networks.MLP(x.shape[1], y.shape[1], width=width, key=h_key)
         tau = pt.partition.Network(pt.networks.MLP(x.shape[1], (), width=width, key=tau_key))
-        coupling = pt.couplings.Bilinear(pt.polytopes.Cube(y.shape[1]))
+        coupling = pt.couplings.Bilinear(pt.structures.Cube(y.shape[1]))
         return pt.EBM(pt.Energy(h, coupling), tau, surrogate=False)
 
     def together(points: list[sweep.Point]) -> np.ndarray:

@@ -23,7 +23,7 @@ from benchmarks.timing import write
 
 K = LABELS["cal500"]
 COUPLINGS = {
-    "unary": pt.couplings.Bilinear(pt.polytopes.Cube(K)),
+    "unary": pt.couplings.Bilinear(pt.structures.Cube(K)),
     "Ising, U of rank 8": pt.couplings.LinearQuadratic(pt.couplings.Factored(K, 8, key=jax.random.key(3)), shared=True),
     "Ising, U full": pt.couplings.LinearQuadratic(pt.couplings.Symmetric(K), shared=True),
 }

@@ -74,7 +74,7 @@ def compare(name: str) -> dict[str, Any]:
 def unseen(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-fold probabilities of the trees, and the labels of those rows."""
     folds = training.folds_of(len(y), 5, np.random.RandomState(0))
-    space = pt.spaces.Hypercube(y.shape[1])
+    space = pt.structures.Hypercube(y.shape[1])
     _, measures = references.fit_reference(trees(), x, y, space, folds=folds, rng=np.random.RandomState(0))
     return np.asarray(jax.nn.sigmoid(measures.logits)), y
 

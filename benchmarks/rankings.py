@@ -20,7 +20,7 @@ from benchmarks.data import RANKINGS, data_dir, ranking
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
-POLYTOPES = {"Birkhoff": pt.polytopes.Birkhoff, "Permutahedron": pt.polytopes.Permutahedron}
+POLYTOPES = {"Birkhoff": pt.structures.Birkhoff, "Permutahedron": pt.structures.Permutahedron}
 RUN = {"rate": 3e-3, "tau_rate": 1e-2, "penalty": 1e-3, "batch_size": 64}
 
 
@@ -35,7 +35,7 @@ def start(coupling: pt.couplings.Bilinear, features: int, residual: bool) -> pt.
 
 def bound(model: pt.EBM, x: np.ndarray) -> jax.Array:
     """tau_0 of each row."""
-    return jax.vmap(lambda x: model.row(x).near.tau)(jnp.asarray(x, float))
+    return jax.vmap(lambda x: model.row(x).surrogate.tau)(jnp.asarray(x, float))
 
 
 def compare(name: str, polytope: str, split: int, steps: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from benchmarks.timing import write
 
 def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.partition.Residual:
     """The bound of the coupling's surrogate, corrected by an MLP; `options` are the MLP's."""
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
+    size = pt.structures.surrogate(coupling).summary_size(coupling)
     return pt.partition.Residual(pt.networks.MLP(size, (), **options))
 
 

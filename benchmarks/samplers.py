@@ -89,7 +89,7 @@ def measure(name: str, model: pt.EBM, x: jax.Array, marginals: np.ndarray) -> di
 def models(folder: Path) -> dict[str, tuple]:
     """Name -> coupling, data, names of kernels."""
     ising = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(LABELS["yeast"]), shared=False)
-    birkhoff = pt.couplings.Bilinear(pt.polytopes.Birkhoff(11))
+    birkhoff = pt.couplings.Bilinear(pt.structures.Birkhoff(11))
     return {
         "yeast, Ising": (ising, multilabel(folder, "yeast"), tuple(KERNELS)),
         "vowel, Birkhoff": (birkhoff, ranking(folder, "vowel", 0), ON_RANKINGS),

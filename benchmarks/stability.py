@@ -37,10 +37,10 @@ DIVERGENCES = (
 def couplings(name: str, k: int) -> dict[str, pt.couplings.AbstractCoupling]:
     """The paper's couplings for a set."""
     if name in RANKINGS:
-        polytopes = {"permutahedron": pt.polytopes.Permutahedron(k), "birkhoff": pt.polytopes.Birkhoff(k)}
+        polytopes = {"permutahedron": pt.structures.Permutahedron(k), "birkhoff": pt.structures.Birkhoff(k)}
         return {name: pt.couplings.Bilinear(polytope) for name, polytope in polytopes.items()}
     pairwise = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(k), shared=True)
-    return {"unary": pt.couplings.Bilinear(pt.polytopes.Cube(k)), "pairwise": pairwise}
+    return {"unary": pt.couplings.Bilinear(pt.structures.Cube(k)), "pairwise": pairwise}
 
 
 def estimators(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[str, tuple]:

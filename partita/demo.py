@@ -34,10 +34,9 @@ from .model import EBM
 from .networks import MLP, Linear
 from .objectives import AbstractObjective, ExactMLE, MinMin
 from .partition import Network, Residual
-from .polytopes import Permutahedron
 from .progress import ProgressBar
 from .solver import HeldOut, Solver, fit
-from .surrogates import surrogate
+from .structures import Permutahedron, surrogate
 
 __all__ = ["main", "run"]
 

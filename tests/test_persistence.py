@@ -29,8 +29,8 @@ from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import ICNN, MLP, Linear, ResNet
 from partita.persistence import ConsentError, FileError, classes, files
-from partita.polytopes import Cube
 from partita.solver import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
+from partita.structures import Cube
 
 KEY = jax.random.key(3)
 

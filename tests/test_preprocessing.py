@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer, StandardScaler
 
 from partita.preprocessing import LabelSets, Rankings, Scaler, features, framed
-from partita.spaces import Hypercube, Permutations, Simplex
+from partita.structures import Hypercube, Permutations, Simplex
 
 RNG = np.random.default_rng(0)
 NAN = np.nan

@@ -19,13 +19,13 @@ from partita.batches import Rows
 RNG = np.random.RandomState(0)
 X = RNG.randn(40, 3)
 Y = (X @ RNG.randn(3, 4) > 0).astype(int)
-SPACE = pt.spaces.Hypercube(4)
+SPACE = pt.structures.Hypercube(4)
 
 
 def make(key):
     h = pt.networks.MLP(3, 4, width=8, key=key)
     tau = pt.partition.Network(pt.networks.MLP(3, (), width=8, key=key))
-    return pt.EBM(pt.Energy(h, pt.couplings.Bilinear(pt.polytopes.Cube(4))), tau)
+    return pt.EBM(pt.Energy(h, pt.couplings.Bilinear(pt.structures.Cube(4))), tau)
 
 
 def train(points, **more):

@@ -10,19 +10,16 @@ import jax
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from .. import budget, decisions, exact, inference, members, persistence
+from .. import budget, decisions, inference, members, persistence
 from .._types import Key, PyTree
-from ..couplings import Bilinear
 from ..decisions import F1, AbstractRule, MicroF1
 from ..inference import Normalization
 from ..inference.rows import over_rows
-from ..measures import Completions, Uniform
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
 from ..preprocessing import Encoded, framed
-from ..spaces import Permutations, Simplex, TooLargeError
-from ..surrogates import MeanField
+from ..structures import AbstractRankings, Simplex
 from . import training
 from .base import AbstractEstimator, ParameterAndMethod
 
@@ -212,7 +209,7 @@ class AbstractAnswers(AbstractEstimator):
             known = _numbers(given)
             if known.shape != (n, len(labels)):
                 raise ValueError(f"given must be a dict by label or a table of shape {(n, len(labels))}.")
-        largest = len(labels) - 1 if isinstance(self.codec_.space, Permutations) else 1
+        largest = len(labels) - 1 if isinstance(self.codec_.space, AbstractRankings) else 1
         bad = ~np.isnan(known) & ~np.isin(known, np.arange(largest + 1))
         if bad.any():
             value, label = known[bad][0], labels[np.argwhere(bad)[0][-1]]
@@ -279,16 +276,13 @@ def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -
 
 def is_exact(model: EBM, rows: int) -> bool:
     """Whether exact sums answer for so many rows in time."""
-    try:
-        return budget.in_time(exact.method(model).terms, rows)
-    except TooLargeError:
-        return False
+    return budget.is_exact_in_time(model, rows)
 
 
 def _assigned(model: EBM) -> bool:
     """Whether assignments find the most probable outputs, at any size: of rankings with linear scores."""
-    linear = isinstance(model.g.coupling, Bilinear) and isinstance(model.space, Permutations)
-    return linear and isinstance(model.q, Uniform | Completions)
+    coupling = model.g.coupling
+    return coupling.is_linear and coupling.polytope.assignments(model.q) is not None
 
 
 def _normalizer(model: EBM, x: Any, method: Any, question: str) -> Any:
@@ -312,7 +306,7 @@ def _marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
     if is_exact(model, x.shape[0]):
         return inference.marginals(model, x, reference=reference)
     better = "the mean of many draws of `sample` is unbiased where its chains agree"
-    if isinstance(model.surrogate, MeanField):
+    if model.surrogate is not None and model.surrogate.has_label_probs:
         _warn(model, x, "label probabilities", f"they are those of mean field, which sees one mode of p; {better}")
         return over_rows(_independent, model, x, reference=reference)
     _warn(model, x, "probabilities", f"they are means over {DRAWS} weighted draws; {better}")
@@ -321,7 +315,7 @@ def _marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
 
 def _modes(x: Any, model: EBM, reference: PyTree, *, key: Key) -> np.ndarray:
     # A linear score has its mode at any size.
-    if isinstance(model.g.coupling, Bilinear) or is_exact(model, x.shape[0]):
+    if model.g.coupling.is_linear or is_exact(model, x.shape[0]):
         y, how = inference.mode(model, x, key=key, reference=reference, return_method=True)
     else:
         y, how = inference.mode(model, x, method="search", key=key, reference=reference, return_method=True)
@@ -335,7 +329,7 @@ def _evidence(rule: AbstractRule, x: Any, model: EBM, reference: PyTree, *, key:
     exactly = is_exact(model, x.shape[0])
     if isinstance(rule, decisions.Kemeny) and exactly:
         return np.asarray(inference.before(model, x, reference=reference))
-    if isinstance(rule, F1) and exactly and model.space.size <= budget.MAX_OUTPUTS:
+    if isinstance(rule, F1) and exactly and budget.can_enumerate(model.space):
         return np.asarray(inference.mean(model, x, F1.statistic, reference=reference))
     if not exactly:
         _warn(model, x, "the decision", f"it is made from {DRAWS} weighted draws")
@@ -347,7 +341,8 @@ def _energy(model: EBM, x: Any, reference: PyTree, y: Any) -> Any:
 
 
 def _independent(model: EBM, x: Any, reference: PyTree) -> Any:
-    return jax.nn.sigmoid(model.row(x, reference=reference).near.r.logits)
+    surrogate: Any = model.surrogate
+    return surrogate.label_probs(model.row(x, reference=reference).surrogate)
 
 
 def _numbers(values: Any) -> np.ndarray:
@@ -359,15 +354,7 @@ def _numbers(values: Any) -> np.ndarray:
 
 def _warn(model: EBM, x: Any, question: str, how: str) -> None:
     """Say that an answer is not exact, why, and how it was found."""
-    n, size = x.shape[0], model.space.size
-    count = f"{size:,}" if size < 10**9 else f"about 10^{model.space.log_size / np.log(10):.0f}"
-    try:
-        needed = budget.seconds(exact.method(model).terms, n)
-        why = f"exact sums over {count} outputs of {n:,} rows would take about {needed:,.0f} s, more than the "
-        why += f"{budget.SECONDS:,.0f} s of partita.budget.SECONDS"
-    except TooLargeError:
-        why = f"the {count} outputs are too many for exact sums"
-    message = f"Not exact ({question}): {why}; {how}."
+    message = f"Not exact ({question}): {budget.describe_excess(model, x.shape[0])}; {how}."
     warnings.warn(message, budget.ApproximationWarning, stacklevel=5)
 
 

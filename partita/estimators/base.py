@@ -16,18 +16,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
 
-from .. import members, observed
+from .. import members, partial
 from .._types import Key, PyTree
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
-from ..measures import AbstractMeasure
 from ..model import EBM
-from ..objectives import AbstractObjective, Neighboring
+from ..objectives import AbstractObjective, SurrogateProposal
 from ..partition import AbstractTau, Table
 from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver
+from ..structures import AbstractMeasure
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
 from .references import Reference, check_reference, fit_reference
@@ -350,7 +350,7 @@ class AbstractEstimator(BaseEstimator):
             objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
         # How outputs that are known in part are summed over, "exact" or by a "bound"; None where all are whole.
-        self.completion_ = None if data.free is None else observed.completion(first)
+        self.completion_ = None if data.free is None else "exact" if partial.is_summed_exactly(first) else "bound"
         return same
 
     def _pass_over(self, data: training.Data) -> "AbstractEstimator":
@@ -481,7 +481,7 @@ class AbstractEstimator(BaseEstimator):
         names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
         names.named("coupling", self.coupling, self._couplings, AbstractCoupling)
         names.named("log_partition", self.__dict__["log_partition"], names.LOG_PARTITIONS, AbstractTau)
-        names.named("proposal", self.proposal, names.PROPOSALS, Neighboring, AbstractMeasure)
+        names.named("proposal", self.proposal, names.PROPOSALS, SurrogateProposal, AbstractMeasure)
         names.named("decision", self.decision, self._decisions, AbstractRule)
         if not callable(self.model):
             names.named("model", self.model, tuple(names.NETWORKS), eqx.Module)

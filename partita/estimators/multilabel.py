@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 
 from .. import decisions
 from ..preprocessing import Encoded, LabelSets
-from ..spaces import Simplex
+from ..structures import Simplex
 from . import names, training
 from .answers import AbstractAnswers, unseen_marginals
 

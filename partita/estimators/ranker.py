@@ -85,7 +85,7 @@ class LabelRanker(AbstractAnswers):
 
         score = likelihood if data.target is None else training.worth_by_loss(self.objective_, self._key())
         first = members.member(trained.models, 0)
-        if trained.unseen and names.summable(first, budget.LISTED_OUTPUTS, budget.MAX_RANKED):
+        if trained.unseen and budget.serves_fit(first):
             self.scale_ = training.calibrated(trained, data, score)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:

@@ -18,8 +18,8 @@ from ..model import EBM
 from ..networks import MLP, Linear
 from ..objectives import AbstractObjective, ExactMLE, MinMin
 from ..partition import Network
-from ..polytopes import Cube
 from ..solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating, Solver, cosine, fit
+from ..structures import Cube
 from .document import Figure, Panel, Series
 from .protocol import PROTOCOL, Effort, Look, standardized
 

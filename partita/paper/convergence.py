@@ -33,7 +33,7 @@ from ..model import EBM
 from ..networks import Linear
 from ..objectives import MinMin
 from ..partition import Table
-from ..polytopes import Cube
+from ..structures import Cube
 from .document import Claim, Figure, Panel, Series
 from .protocol import PROTOCOL, Effort, Look, standardized
 

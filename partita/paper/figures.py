@@ -15,8 +15,8 @@ from ..model import EBM
 from ..networks import MLP, Linear
 from ..objectives import ExactMLE, MinMin
 from ..partition import Network
-from ..polytopes import Cube
 from ..solver import Progress, Solver, fit
+from ..structures import Cube
 from . import alternating, convergence, printed, tables
 from .document import Figure, Panel, Series
 from .protocol import OVERLAPPING, PROTOCOL, Effort, Look, Setting, beside, config, split, standardized

@@ -21,14 +21,13 @@ from ..batches import Rows
 from ..couplings import LinearQuadratic
 from ..estimators import names
 from ..kernels import Metropolis
-from ..measures import Uniform
 from ..model import EBM
 from ..networks import MLP
 from ..objectives import MCMC, AbstractObjective, ExactMLE, GeneralizedFenchelYoung, Generator, MinMax, MinMin
 from ..oracles import LocalSearch
 from ..regularizers import SquaredNorm
 from ..solver import Progress
-from ..spaces import AbstractSpace, Hypercube, Permutations
+from ..structures import AbstractSpace, Hypercube, Permutations, Uniform
 
 __all__ = [
     "FULL",
