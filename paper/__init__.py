@@ -1,1 +1,1 @@
-"""The experiments of the paper: what it printed, what this library finds, and the report that shows both."""
+"""The experiments of the paper: printed values, our results, and the report that compares them."""

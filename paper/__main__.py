@@ -1,77 +1,109 @@
-"""`partita demo`, `reproduce` and `report`."""
+"""`python -m paper table1 --quick` trains the cells of a table and writes the report of all results.
+
+What is heavy is imported by the command that needs it.
+"""
 
 import contextlib
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["demo", "report", "reproduce"]
+from partita.cli.errors import Commands
 
-ALL = "all"
-CACHE, CACHED_FROM = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+__all__ = ["app", "main", "with_command"]
+
+ALL, OUT = "all", Path("out/paper")
+RUN, REPORT = "run", "report"
+CACHE, CACHE_FROM_SECONDS = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+
+app = typer.Typer(
+    cls=Commands,
+    help="Run the experiments of the paper. The command `run` may be left out: python -m paper table1 --quick.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
 
 
-def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo")) -> None:
-    """Show the point of the library in two minutes.
-
-    It trains on bundled data, compares the learned with the exact normalizer, and draws a picture.
-    """
-    from ..demo import run
-
-    run(out)
+@app.callback()
+def _options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+    # `Commands` reads --debug.
+    pass
 
 
-def reproduce(
+@app.command(RUN)
+def run(
     names: Annotated[list[str], typer.Argument(help="table1, figure1, ...; or all.")],
     *,
     dataset: Annotated[list[str] | None, typer.Option(help="Only this data set; may be repeated.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only this model; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One split, a smaller grid, fewer steps.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for the results; what is in it is not run again.")] = Path(
-        "out/paper"
-    ),
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder of the results; what it holds is not computed again.")] = OUT,
 ) -> None:
-    """Run tables and figures of the paper. An interrupted run goes on where it stood."""
-    from .. import datasets
-    from ..paper import run
+    """Compute tables and figures of the paper and write the report.
 
-    if unknown := [name for name in names if name not in (*run.NAMES, ALL)]:
-        raise ValueError(f"There is no {unknown[0]!r} in the paper; there are {', '.join(run.NAMES)}, and {ALL}.")
+    Results are stored one by one: the same command continues an interrupted run.
+    """
+    from partita import datasets
+
+    from . import run as experiments
+
+    if unknown := [name for name in names if name not in (*experiments.NAMES, ALL)]:
+        raise ValueError(
+            f"There is no {unknown[0]!r} in the paper; there are {', '.join(experiments.NAMES)}, and {ALL}."
+        )
     sets = tuple(datasets.entry(name).name for name in dataset or ())
-    chosen = run.NAMES if ALL in names else tuple(names)
-    with _common_programs():
-        run.reproduce(chosen, datasets=sets, models=tuple(model or ()), quick=quick, jobs=jobs, out=out)
+    selected = experiments.NAMES if ALL in names else tuple(names)
+    with _shared_compilation_cache():
+        experiments.reproduce(selected, datasets=sets, models=tuple(model or ()), quick=quick, jobs=jobs, out=out)
 
 
 @contextlib.contextmanager
-def _common_programs() -> Iterator[None]:
-    """What one process has compiled, the others find in a folder that ends with the run; unless JAX has one already."""
+def _shared_compilation_cache() -> Iterator[None]:
+    """Processes share compiled programs in a temporary folder, unless JAX has a cache already."""
     if CACHE in os.environ:
         yield
         return
     with tempfile.TemporaryDirectory(prefix="partita-", ignore_cleanup_errors=True) as folder:
-        # Nearly all programs are small, and compiled in less than the second from which on JAX would keep them.
-        os.environ |= {CACHE: folder, CACHED_FROM: "0"}
+        # Nearly all programs compile in less than the second from which on JAX stores them by default.
+        os.environ |= {CACHE: folder, CACHE_FROM_SECONDS: "0"}
         try:
             yield
         finally:
-            del os.environ[CACHE], os.environ[CACHED_FROM]
+            del os.environ[CACHE], os.environ[CACHE_FROM_SECONDS]
 
 
+@app.command(REPORT)
 def report(
-    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The --out of reproduce.")],
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The --out of a run.")],
 ) -> None:
-    """Write the results of `reproduce` as pages.
+    """Write the stored results as HTML, Markdown and LaTeX, with pictures, into the same folder."""
+    from . import report as pages
+    from . import run as experiments
 
-    They are HTML, Markdown and LaTeX, with pictures, in the same folder.
-    """
-    from ..paper import report as pages
-    from ..paper import run
-
-    for path in pages.write(run.document(folder), folder).values():
+    for path in pages.write(experiments.document(folder), folder).values():
         typer.echo(path)
+
+
+def with_command(arguments: Sequence[str]) -> list[str]:
+    """The arguments of the command line, with the command `run` where they name none."""
+    start = 1 if list(arguments[:1]) == ["--debug"] else 0
+    if len(arguments) == start or arguments[start] in (RUN, REPORT, "--help"):
+        return list(arguments)
+    return [*arguments[:start], RUN, *arguments[start:]]
+
+
+def main() -> None:
+    """The entry of `python -m paper`."""
+    app(with_command(sys.argv[1:]), prog_name="python -m paper")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Alternating minimization, which the paper names and leaves open, beside joint minimization over g and tau.
+"""Alternating minimization, which the paper names and leaves open, compared with joint minimization over g and tau.
 
 Full batch, linear h, tau(x) an MLP of width 128, min-min with draws from the uniform q, one set a step for all rows,
 Adam with cosine decay. All runs make the same number of steps.
@@ -11,19 +11,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import datasets, inference
-from ..couplings import AbstractCoupling, Bilinear, LinearQuadratic, Symmetric
-from ..energy import Energy
-from ..model import EBM
-from ..networks import MLP, Linear
-from ..objectives import AbstractObjective, ExactMLE, MinMin
-from ..partition import Network
-from ..polytopes import Cube
-from ..solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating, Solver, cosine, fit
-from .document import Figure, Panel, Series
-from .protocol import PROTOCOL, Effort, Look, standardized
+from partita import datasets, inference
+from partita.couplings import AbstractCoupling, Bilinear, LinearQuadratic, Symmetric
+from partita.energy import Energy
+from partita.model import EBM
+from partita.networks import MLP, Linear
+from partita.objectives import AbstractObjective, ExactMLE, MinMin
+from partita.partition import Network
+from partita.polytopes import Cube
+from partita.solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating, Solver, cosine, fit
 
-__all__ = ["DRAWS", "EXACT_FIRST", "Fit", "build", "compute", "couplings", "errors", "start", "wanted", "ways"]
+from .document import Figure, Panel, Series
+from .protocol import standardize
+from .settings import PROTOCOL, Effort, Lookup
+
+__all__ = [
+    "DRAWS",
+    "EXACT_FIRST",
+    "Fit",
+    "build",
+    "compute",
+    "configurations",
+    "couplings",
+    "errors",
+    "start",
+    "trainings",
+]
 
 DRAWS, RATE, PENALTY = 256, 1e-2, 1e-2
 STEPS, QUICK_STEPS = 2000, 200
@@ -31,7 +44,7 @@ LENGTHS = ((5, 5), (100, 100))
 EXACT_FIRST = "g by exact likelihood, then tau"
 DATASET, KINDS = "emotions", ("unary", "pairwise")
 
-# (model, (x, y), steps, seed, look) -> the trained model; `look` is told the step and the model along the way.
+# (model, (x, y), steps, seed, callback) -> the trained model; `callback` is called with step and model along the way.
 Fit = Callable[[EBM, tuple, int, int, Callable[[int, EBM], None] | None], EBM]
 
 
@@ -47,13 +60,13 @@ def start(coupling: AbstractCoupling, features: int) -> EBM:
     return EBM(g, Network(MLP(features, (), key=tau_key)))
 
 
-def ways(rate: float, penalty: float, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> dict[str, Fit]:
-    """How to train, by name: jointly, in turns of these lengths, or half of the steps for g, exactly, before tau."""
+def trainings(rate: float, penalty: float, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> dict[str, Fit]:
+    """Trainings by name: joint, alternating with these lengths, or half of the steps for g, exactly, before tau."""
 
-    def by(objective: AbstractObjective, train: AbstractTraining, before: int = 0) -> Fit:
-        def run(model, data, steps, seed, look=None):
+    def minimize(objective: AbstractObjective, train: AbstractTraining, before: int = 0) -> Fit:
+        def run(model, data, steps, seed, callback=None):
             solver = Solver(objective, learning_rate=rate, penalty=penalty, schedule=cosine(steps), train=train)
-            callbacks = [] if look is None else [lambda now: look(before + now.step, now.model)]
+            callbacks = [] if callback is None else [lambda now: callback(before + now.step, now.model)]
             every = max(1, steps // 20)
             return fit(
                 solver, model, data, steps=steps, key=jax.random.key(seed), every=every, callbacks=callbacks
@@ -61,18 +74,18 @@ def ways(rate: float, penalty: float, lengths: tuple[tuple[int, int], ...] = LEN
 
         return run
 
-    def exactly(model, data, steps, seed, look=None):
+    def exact_first(model, data, steps, seed, callback=None):
         half = steps // 2
-        found = by(ExactMLE(), ONLY_G)(model, data, half, seed, look)
-        return by(min_min, ONLY_TAU, half)(found, data, steps - half, seed, look)
+        model = minimize(ExactMLE(), ONLY_G)(model, data, half, seed, callback)
+        return minimize(min_min, ONLY_TAU, half)(model, data, steps - half, seed, callback)
 
     min_min = MinMin(DRAWS, "shared", proposal=None)
-    turns = {f"g {g}, tau {tau}": by(min_min, Alternating(g, tau)) for g, tau in lengths}
-    return {"joint": by(min_min, BOTH), **turns, EXACT_FIRST: exactly}
+    alternating = {f"g {g}, tau {tau}": minimize(min_min, Alternating(g, tau)) for g, tau in lengths}
+    return {"joint": minimize(min_min, BOTH), **alternating, EXACT_FIRST: exact_first}
 
 
 def errors(model: EBM, x: np.ndarray, y: np.ndarray, rows: str) -> dict[str, float]:
-    """The exact negative log-likelihood, and how far tau is from LSE."""
+    """The exact negative log-likelihood, and the mean distance of tau from LSE."""
     exact, learned = (inference.log_partition(model, x, method=how) for how in ("exact", "learned"))
     return {
         f"{rows} NLL": -float(inference.log_prob(model, x, y, method="exact").mean()),
@@ -80,50 +93,52 @@ def errors(model: EBM, x: np.ndarray, y: np.ndarray, rows: str) -> dict[str, flo
     }
 
 
-def wanted(effort: Effort) -> list[dict[str, Any]]:
+def configurations(effort: Effort) -> list[dict[str, Any]]:
     """The configurations of the figure."""
-    return [given for curves in _configs(effort).values() for given in curves.values()]
+    return [config for curves in _curves(effort).values() for config in curves.values()]
 
 
-def compute(given: Mapping[str, Any]) -> dict[str, Any]:
+def compute(config: Mapping[str, Any]) -> dict[str, Any]:
     """The errors on train and test along a training, means over the seeds of the draws."""
-    x, y, x_test, y_test = standardized(datasets.split(datasets.load(given["dataset"])))
-    model = start(couplings(y.shape[1])[given["coupling"]], x.shape[1])
-    train = ways(given["rate"], given["penalty"])[given["training"]]
-    told: dict[int, list[dict[str, float]]] = {}
+    x, y, x_test, y_test = standardize(datasets.split(datasets.load(config["dataset"])))
+    model = start(couplings(y.shape[1])[config["coupling"]], x.shape[1])
+    train = trainings(config["rate"], config["penalty"])[config["training"]]
+    # By step, one of each seed.
+    history: dict[int, list[dict[str, float]]] = {}
 
-    def look(step: int, model: EBM) -> None:
-        told.setdefault(step, []).append(errors(model, x, y, "train") | errors(model, x_test, y_test, "test"))
+    def record(step: int, model: EBM) -> None:
+        history.setdefault(step, []).append(errors(model, x, y, "train") | errors(model, x_test, y_test, "test"))
 
-    for seed in given["seeds"]:
-        train(model, (x, y), given["steps"], seed, look)
-    names = next(iter(told.values()))[0]
-    return {"step": list(told)} | {
-        name: [float(np.mean([each[name] for each in seeds])) for seeds in told.values()] for name in names
+    for seed in config["seeds"]:
+        train(model, (x, y), config["steps"], seed, record)
+    names = next(iter(history.values()))[0]
+    return {"step": list(history)} | {
+        name: [float(np.mean([values[name] for values in seeds])) for seeds in history.values()] for name in names
     }
 
 
-def build(look: Look, effort: Effort) -> Figure:
-    """The figure with what there is."""
+def build(lookup: Lookup, effort: Effort) -> Figure:
+    """The figure of the stored results."""
     labels = {
         "train NLL": "exact NLL (train, nats)",
         "train |tau - LSE|": "mean |τ − LSE| (train, nats)",
         "test |tau - LSE|": "mean |τ − LSE| (test, nats)",
     }
     panels = []
-    for kind, curves in _configs(effort).items():
-        results = {name: found for name, given in curves.items() if (found := look(given))}
-        for what, label in labels.items():
+    for kind, curves in _curves(effort).items():
+        results = {name: result for name, config in curves.items() if (result := lookup(config))}
+        for quantity, label in labels.items():
             series = [
-                Series(name, tuple(map(float, found["step"])), tuple(found[what])) for name, found in results.items()
+                Series(name, tuple(map(float, result["step"])), tuple(result[quantity]))
+                for name, result in results.items()
             ]
             if series:
                 panels.append(Panel(f"{DATASET}, {kind}", "step", label, tuple(series), log_y=True))
     return Figure("figure6", *_CAPTION, tuple(panels))
 
 
-def _configs(effort: Effort) -> dict[str, dict[str, dict[str, Any]]]:
-    """By coupling and by way to train."""
+def _curves(effort: Effort) -> dict[str, dict[str, dict[str, Any]]]:
+    """The configurations by coupling and by training."""
     shared = {"rate": RATE, "penalty": PENALTY, "draws": DRAWS, "seeds": list(effort.seeds)}
     steps = QUICK_STEPS if effort.quick else STEPS
     return {
@@ -137,7 +152,7 @@ def _configs(effort: Effort) -> dict[str, dict[str, dict[str, Any]]]:
                 "steps": steps,
             }
             | shared
-            for name in ways(RATE, PENALTY)
+            for name in trainings(RATE, PENALTY)
         }
         for kind in KINDS
     }

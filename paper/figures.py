@@ -1,4 +1,4 @@
-"""The paper's figures: curves of training by the number of draws, and learned beside exact log-partitions."""
+"""The paper's figures: training curves by the number of draws, and learned and exact log-partitions."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,18 +8,20 @@ import jax
 import numpy as np
 import optax
 
-from .. import batches, datasets, inference, metrics
-from ..couplings import Bilinear
-from ..energy import Energy
-from ..model import EBM
-from ..networks import MLP, Linear
-from ..objectives import ExactMLE, MinMin
-from ..partition import Network
-from ..polytopes import Cube
-from ..solver import Progress, Solver, fit
-from . import alternating, convergence, printed, tables
+from partita import batches, datasets, inference, metrics
+from partita.couplings import Bilinear
+from partita.energy import Energy
+from partita.model import EBM
+from partita.networks import MLP, Linear
+from partita.objectives import ExactMLE, MinMin
+from partita.partition import Network
+from partita.polytopes import Cube
+from partita.solver import Progress, Solver, fit
+
+from . import alternating, convergence, printed_values, tables
 from .document import Figure, Panel, Series
-from .protocol import OVERLAPPING, PROTOCOL, Effort, Look, Setting, beside, config, split, standardized
+from .protocol import log_partitions, split, standardize
+from .settings import OVERLAPPING, PROTOCOL, Effort, Lookup, Setting, configuration
 from .tables import CAL500, source
 
 __all__ = [
@@ -27,20 +29,20 @@ __all__ = [
     "DRAWS",
     "FIGURES",
     "LARGE",
-    "Look",
+    "REDUCED",
     "build",
+    "configurations",
     "correlation",
     "correlations",
     "curve",
     "curves",
     "title",
-    "wanted",
 ]
 
 DRAWS = (10, 100, 1000)
 # The paper's setting of the curves.
 RATE, WIDTH, STEPS, QUICK_STEPS = 1e-4, 128, 5000, 300
-# Figures that are no training curves by draws and no log-partitions have modules of their own.
+# Figures of another kind have their own modules.
 OTHERS = {"figure5": convergence, "figure6": alternating}
 FIGURES = ("figure1", "figure2", "figure3", "figure4", *OTHERS)
 LARGE, REDUCED = "mediamill", "mediamill_reduced"
@@ -48,13 +50,13 @@ CURVES = {"figure1": (OVERLAPPING, "cal500"), "figure3": ("yeast", "scene", "emo
 POLYTOPES = ("permutahedron", "birkhoff")
 
 
-def wanted(name: str, effort: Effort, chosen: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The configurations of a figure: of some sets, or of all."""
+def configurations(name: str, effort: Effort, sets: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The configurations of a figure: of these sets, or of all."""
     if name in CURVES:
-        sets = [each for each in CURVES[name] if source(each) in chosen or (not chosen and _at_hand(each))]
-        return [each for dataset in sets for each in curves(dataset, effort).values()]
-    found = OTHERS[name].wanted(effort) if name in OTHERS else _partitions(name, effort).values()
-    return [each for each in found if not chosen or source(each["dataset"]) in chosen]
+        panels = [dataset for dataset in CURVES[name] if source(dataset) in sets or (not sets and _is_default(dataset))]
+        return [config for dataset in panels for config in curves(dataset, effort).values()]
+    configs = OTHERS[name].configurations(effort) if name in OTHERS else _partitions(name, effort).values()
+    return [config for config in configs if not sets or source(config["dataset"]) in sets]
 
 
 def curves(dataset: str, effort: Effort) -> dict[int | None, dict[str, Any]]:
@@ -62,83 +64,85 @@ def curves(dataset: str, effort: Effort) -> dict[int | None, dict[str, Any]]:
     return {draws: _curve(dataset, draws, effort) for draws in (*DRAWS, None)}
 
 
-def curve(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Exact loss and the norm of its gradient on train, micro-F1 on test, along a training by `draws` (None: exact);
-    and of a learned tau, learned and exact log-partitions at the end.
+def curve(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Exact loss and the norm of its gradient on train, micro-F1 on test, along a training by `draws` (None: exact).
 
-    Linear unary energy, tau(x) an MLP with one hidden layer, Adam, full batch, no penalty; each step's draws serve all
-    rows.
+    Linear unary energy, tau(x) an MLP with one hidden layer, Adam, full batch, no penalty; each step's draws are the
+    same for all rows. Where tau is learned, also learned and exact log-partitions at the end.
     """
-    x, y, x_test, y_test = standardized(split(given["dataset"]))
+    x, y, x_test, y_test = standardize(split(config["dataset"]))
     k, features = y.shape[1], x.shape[1]
-    h_key, tau_key, fit_key = jax.random.split(jax.random.key(given["seed"]), 3)
+    h_key, tau_key, fit_key = jax.random.split(jax.random.key(config["seed"]), 3)
     energy = Energy(Linear(features, k, key=h_key), Bilinear(Cube(k)))
     start = EBM(energy, Network(MLP(features, (), width=WIDTH, key=tau_key)))
-    objective = ExactMLE() if given["draws"] is None else MinMin(given["draws"], "shared", proposal=None)
+    objective = ExactMLE() if config["draws"] is None else MinMin(config["draws"], "shared", proposal=None)
     rows = batches.batch(start, x, y)
-    told: dict[str, list[float]] = {"step": [], "loss": [], "gradient": [], "f1": []}
+    history: dict[str, list[float]] = {"step": [], "loss": [], "gradient": [], "f1": []}
     last = [start]
 
-    def look(now: Progress) -> None:
-        last[0] = now.model
-        loss, gradient = _exact(now.model, rows)
-        answer = np.asarray(inference.mode(now.model, x_test))
-        values = (now.step, loss, gradient, 100 * metrics.micro_f1(y_test, answer))
-        for name, value in zip(told, values, strict=True):
-            told[name].append(float(value))
+    def record(progress: Progress) -> None:
+        last[0] = progress.model
+        loss, gradient = _exact_loss_and_gradient_norm(progress.model, rows)
+        answer = np.asarray(inference.mode(progress.model, x_test))
+        values = (progress.step, loss, gradient, 100 * metrics.micro_f1(y_test, answer))
+        for name, value in zip(history, values, strict=True):
+            history[name].append(float(value))
 
-    solver = Solver(objective, learning_rate=given["rate"])
-    every = max(1, given["steps"] // 50)
-    fit(solver, start, (x, y), steps=given["steps"], key=fit_key, every=every, callbacks=[look])
-    return told if given["draws"] is None else {**told, **beside(last[0], x_test)}
+    solver = Solver(objective, learning_rate=config["rate"])
+    every = max(1, config["steps"] // 50)
+    fit(solver, start, (x, y), steps=config["steps"], key=fit_key, every=every, callbacks=[record])
+    return history if config["draws"] is None else {**history, **log_partitions(last[0], x_test)}
 
 
-def build(name: str, look: Look, effort: Effort) -> Figure:
-    """The figure with what there is."""
+def build(name: str, lookup: Lookup, effort: Effort) -> Figure:
+    """The figure of the stored results."""
     if name in CURVES:
-        return Figure(name, *_CAPTIONS[name], _curves(CURVES[name], look, effort))
+        return Figure(name, *_CAPTIONS[name], _curve_panels(CURVES[name], lookup, effort))
     if name in OTHERS:
-        return OTHERS[name].build(look, effort)
-    panels = [_beside(title, found) for title, given in _partitions(name, effort).items() if (found := look(given))]
+        return OTHERS[name].build(lookup, effort)
+    configs = _partitions(name, effort)
+    panels = [_partition_panel(title, result) for title, config in configs.items() if (result := lookup(config))]
     return Figure(name, *_CAPTIONS[name], tuple(panels))
 
 
-def correlation(found: Mapping[str, Any]) -> float:
-    """Of the learned and the exact log-partitions."""
-    return float(np.corrcoef(found["learned"], found["exact"])[0, 1])
+def correlation(result: Mapping[str, Any]) -> float:
+    """The correlation of the learned and the exact log-partitions."""
+    return float(np.corrcoef(result["learned"], result["exact"])[0, 1])
 
 
-def _at_hand(dataset: str) -> bool:
-    """Whether a set is drawn without being asked for: the large one where its files are there, else its subset."""
+def _is_default(dataset: str) -> bool:
+    """Whether a set is run without being named: of the large one and its subset, the large one if its files exist."""
     if dataset not in (LARGE, REDUCED):
         return True
-    whole = all(state.path is not None for state in datasets.check(LARGE))
-    return whole if dataset == LARGE else not whole
+    has_files = all(state.path is not None for state in datasets.check(LARGE))
+    return has_files if dataset == LARGE else not has_files
 
 
-def _curves(sets: Collection[str], look: Look, effort: Effort) -> tuple[Panel, ...]:
+def _curve_panels(sets: Collection[str], lookup: Lookup, effort: Effort) -> tuple[Panel, ...]:
     labels = {"loss": "exact loss (train)", "gradient": "gradient norm (train)", "f1": "micro-F1 x 100 (test)"}
     panels = []
     for dataset in sets:
-        found = {draws: look(given) for draws, given in curves(dataset, effort).items()}
-        for what, label in labels.items():
+        results = {draws: lookup(config) for draws, config in curves(dataset, effort).items()}
+        for quantity, label in labels.items():
             series = [
-                Series("exact MLE" if draws is None else f"B' = {draws}", tuple(curve["step"]), tuple(curve[what]))
-                for draws, curve in found.items()
-                if curve is not None
+                Series(
+                    "exact MLE" if draws is None else f"B' = {draws}", tuple(result["step"]), tuple(result[quantity])
+                )
+                for draws, result in results.items()
+                if result is not None
             ]
-            panels.append(Panel(title(dataset), "step", label, tuple(series), log_y=what == "gradient"))
+            panels.append(Panel(title(dataset), "step", label, tuple(series), log_y=quantity == "gradient"))
     return tuple(panel for panel in panels if panel.series)
 
 
-def _beside(title: str, found: Mapping[str, Any]) -> Panel:
+def _partition_panel(title: str, result: Mapping[str, Any]) -> Panel:
     """Rows in the order of their exact log-partition."""
-    order = np.argsort(found["exact"])
+    order = np.argsort(result["exact"])
     rows = tuple(map(float, range(1, len(order) + 1)))
     series = [
-        Series(what, rows, tuple(np.asarray(found[what])[order].tolist()), "points") for what in ("learned", "exact")
+        Series(name, rows, tuple(np.asarray(result[name])[order].tolist()), "points") for name in ("learned", "exact")
     ]
-    title = f"{title}: correlation {correlation(found):.3f}"
+    title = f"{title}: correlation {correlation(result):.3f}"
     return Panel(title, "test row, by exact value", "log-partition", tuple(series))
 
 
@@ -162,53 +166,51 @@ def title(dataset: str) -> str:
     return tables.title(dataset)
 
 
-def correlations(look: Look, effort: Effort) -> dict[str, dict[str, float | None]]:
+def correlations(lookup: Lookup, effort: Effort) -> dict[str, dict[str, float | None]]:
     """Figure 2's correlations, by setting and then by set; None where one was not run."""
-    found: dict[str, dict[str, float | None]] = {setting: {} for setting in (AS_CURVES, BY_DEV)}
-    for (setting, dataset), given in _figure2(effort).items():
-        result = look(given)
-        found[setting][title(dataset)] = None if result is None else correlation(result)
-    return found
+    values: dict[str, dict[str, float | None]] = {setting: {} for setting in (AS_CURVES, BY_DEV)}
+    for (setting, dataset), config in _figure2(effort).items():
+        result = lookup(config)
+        values[setting][title(dataset)] = None if result is None else correlation(result)
+    return values
 
 
 AS_CURVES, BY_DEV = "settings of the curves", "chosen by dev F1"
 
 
 def _figure2(effort: Effort) -> dict[tuple[str, str], dict[str, Any]]:
-    """By setting and set: trained as the curves with the most draws, and with hyper-parameters chosen on dev."""
-    sets = (*printed.SETS, OVERLAPPING)
+    """Configurations by setting and set: as the curves with the most draws, and with choices by dev rows."""
+    sets = (*printed_values.SETS, OVERLAPPING)
     first = effort._replace(seeds=effort.seeds[:1])
+    settings = {dataset: Setting(dataset, "min-min", "logistic", "linear", "unary", "mlp") for dataset in sets}
     return {
-        **{(AS_CURVES, each): _curve(each, DRAWS[-1], effort) for each in sets},
-        **{
-            (BY_DEV, each): config(Setting(each, "min-min", "logistic", "linear", "unary", "mlp"), first, "partition")
-            for each in sets
-        },
+        **{(AS_CURVES, dataset): _curve(dataset, DRAWS[-1], effort) for dataset in sets},
+        **{(BY_DEV, dataset): configuration(setting, first, "partition") for dataset, setting in settings.items()},
     }
 
 
 def _partitions(name: str, effort: Effort) -> dict[str, dict[str, Any]]:
     """The configurations of a figure's panels, by title."""
     if name == "figure2":
-        return {f"{title(dataset)}, {setting}": given for (setting, dataset), given in _figure2(effort).items()}
+        return {f"{title(dataset)}, {setting}": config for (setting, dataset), config in _figure2(effort).items()}
     settings = {
-        f"{each}, {polytope}": Setting(each, "min-min", "logistic", "mlp", polytope, "mlp")
+        f"{dataset}, {polytope}": Setting(dataset, "min-min", "logistic", "mlp", polytope, "mlp")
         for polytope in POLYTOPES
-        for each in printed.RANKINGS
+        for dataset in printed_values.RANKINGS
     }
     effort = effort._replace(seeds=effort.seeds[:1])
-    return {title: config(setting, effort, "partition") for title, setting in settings.items()}
+    return {title: configuration(setting, effort, "partition") for title, setting in settings.items()}
 
 
 @eqx.filter_jit
-def _exact(model: EBM, rows: Any) -> tuple[Any, Any]:
-    """The exact loss, and the norm of its gradient in the weights of g."""
+def _exact_loss_and_gradient_norm(model: EBM, rows: Any) -> tuple[Any, Any]:
+    """The gradient is that in the weights of g."""
 
     def loss(g):
         return ExactMLE().loss(eqx.tree_at(lambda m: m.g, model, g), None, rows, key=jax.random.key(0))[0]
 
-    value, slope = eqx.filter_value_and_grad(loss)(model.g)
-    return value, optax.tree.norm(slope)
+    value, gradient = eqx.filter_value_and_grad(loss)(model.g)
+    return value, optax.tree.norm(gradient)
 
 
 _CAPTIONS = {

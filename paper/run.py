@@ -1,23 +1,25 @@
-"""The paper in one command: everything that is asked for, computed once, and the page that shows it."""
+"""All results of the paper: compute what is missing, store it, and write the report."""
 
-import contextlib
 import importlib.metadata
 import itertools
 import os
 import platform
+import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-from rich.progress import MofNCompleteColumn
 
-from .. import progress, sweep
-from . import alternating, beyond, claims, convergence, figures, printed, protocol, report, tables
+import partita
+from partita.progress import ProgressBar
+
+from . import alternating, claims, convergence, figures, methods, printed_values, protocol, report, store, tables
 from .document import Report
+from .settings import FULL, PROTOCOL, QUICK
 
-__all__ = ["NAMES", "document", "reproduce"]
+__all__ = ["NAMES", "compute", "document", "reproduce"]
 
 NAMES = (*tables.TABLES, *figures.FIGURES)
 RESULTS = "results.jsonl"
@@ -25,14 +27,14 @@ COMPUTE = {
     "score": protocol.score,
     "partition": protocol.partitions,
     "curve": figures.curve,
-    "other": beyond.score,
+    "other": methods.score,
     "convergence": convergence.compute,
     "alternating": alternating.compute,
 }
-# Programs of one result seldom serve another. In company they fill the memory: 30 MB each, and joblib ends a process
-# that has grown by 300.
-PROGRAMS_OF = 8
-_computed = itertools.count(1)
+# Compiled programs of one result seldom serve another and take 30 MB each; joblib ends a process that has grown by 300.
+# So they are dropped after this many results.
+RESULTS_PER_CACHE = 8
+_count = itertools.count(1)
 TITLE = "Joint Learning of Energy-based Models and their Partition Function: the paper's results"
 
 
@@ -45,141 +47,142 @@ def reproduce(
     jobs: int | None = None,
     out: Any,
 ) -> dict[str, Path]:
-    """Compute what is missing of the named results, and write the report of all that is there into the folder `out`.
+    """Compute the missing results of tables and figures, and write the report of all results in the folder `out`.
 
-    Every result is stored as soon as it is there, so a run that was interrupted goes on where it stopped.
+    Each result is stored at once: the same call continues an interrupted run.
+
+    Parameters
+    ----------
+    names
+        Of `NAMES`.
+    datasets, models
+        Only results of these; empty: of all.
+    quick
+        With one seed, a smaller grid and fewer steps.
+    jobs
+        Number of processes.
+    out
+        Folder of the results and of the report.
+
+    Returns
+    -------
+    dict
+        The paths of the files of the report, by their names.
     """
     _check(names, datasets, models)
-    effort = protocol.QUICK if quick else protocol.FULL
-    store = _store(Path(out) / RESULTS)
-    wanted = []
+    effort = QUICK if quick else FULL
+    results = _open(Path(out) / RESULTS)
+    configs = []
     for name in names:
         if name in tables.TABLES:
-            wanted += tables.wanted(name, effort, datasets, models)
+            configs += tables.configurations(name, effort, datasets, models)
         elif not models:
-            wanted += figures.wanted(name, effort, datasets)
+            configs += figures.configurations(name, effort, datasets)
     # Tables have cells in common.
-    wanted = sweep.distinct(wanted)
-    with _progress(len(wanted), "" if models else _left_empty(names)) as told:
-        sweep.run(wanted, compute, store, jobs=jobs, told=told, notes=_noted)
+    configs = store.distinct(configs)
+    absent = [] if models else [method for method in methods.METHODS if not method.installed]
+    if absent and any(name in tables.TABLES for name in names):
+        titles, packages = "; ".join(method.title for method in absent), sorted({method.needs for method in absent})
+        print(f"Left empty: {titles}. `pip install {' '.join(packages)}` lets them be run.", file=sys.stderr)
+    completed = itertools.count(1)
+    with ProgressBar("paper", text="starting") as bar:
+
+        def show(config: Mapping[str, Any]) -> None:
+            words = [config.get(name) for name in ("dataset", "name", "objective", "model", "coupling")]
+            number = next(completed)
+            text = " ".join([f"{number}/{len(configs)}", *(str(word) for word in words if word)])
+            bar.update(number, len(configs), text)
+
+        store.run(configs, compute, results, jobs=jobs, on_result=show, notes=_notes)
     return report.write(document(out), Path(out))
 
 
-def compute(given: Mapping[str, Any]) -> dict[str, Any]:
+def compute(config: Mapping[str, Any]) -> dict[str, Any]:
     """The result of one configuration, and its seconds."""
-    began = time.perf_counter()
-    found = COMPUTE[given["kind"]](given)
-    if next(_computed) % PROGRAMS_OF == 0:
+    start = time.perf_counter()
+    result = COMPUTE[config["kind"]](config)
+    if next(_count) % RESULTS_PER_CACHE == 0:
         jax.clear_caches()
-    return {**found, "seconds": round(time.perf_counter() - began, 2)}
+    return {**result, "seconds": round(time.perf_counter() - start, 2)}
 
 
 def document(out: Any) -> Report:
-    """All that the folder holds; of results that were computed in full and quickly, the full ones."""
+    """The report of all results in a folder; where it has full and quick ones, of the full ones."""
     path = Path(out) / RESULTS
     if not path.exists():
-        raise ValueError(f"{path} does not exist: run `partita reproduce` with --out {out} first.")
-    store = _store(path)
-    quick = not any(_is_full(entry["config"]) for entry in store.entries())
-    effort = protocol.QUICK if quick else protocol.FULL
+        raise ValueError(f"{path} does not exist: run `python -m paper` with --out {out} first.")
+    results = _open(path)
+    is_full = any(len(entry["config"].get("seeds", ())) == len(FULL.seeds) for entry in results.entries())
+    effort = FULL if is_full else QUICK
 
-    def scores(given: Mapping[str, Any]) -> tuple[float, ...]:
-        return tuple(map(float, found["test"])) if (found := store.get(given)) is not None else ()
+    def scores(config: Mapping[str, Any]) -> tuple[float, ...]:
+        return tuple(map(float, result["test"])) if (result := results.get(config)) is not None else ()
 
-    made = [tables.build(name, scores, effort) for name in tables.TABLES]
-    drawn = [figures.build(name, store.get, effort) for name in figures.FIGURES]
+    all_tables = [tables.build(name, scores, effort) for name in tables.TABLES]
+    all_figures = [figures.build(name, results.get, effort) for name in figures.FIGURES]
     return Report(
         TITLE,
-        _about(store, quick),
-        tuple(table for table in made if any(cell.values for row in table.rows for cell in row.cells.values())),
-        tuple(figure for figure in drawn if figure.panels),
-        claims.build(scores, store.get, effort),
-        _NOTES,
+        _about(results.entries(), is_full),
+        tuple(table for table in all_tables if any(cell.values for row in table.rows for cell in row.cells.values())),
+        tuple(figure for figure in all_figures if figure.panels),
+        claims.build(scores, results.get, effort),
+        _REPORT_NOTES,
     )
 
 
-def _store(path: Path) -> sweep.Store:
+def _open(path: Path) -> store.Store:
     """The results of this protocol; a file that holds others is refused."""
-    store = sweep.Store(path)
-    others = [entry for entry in store.entries() if entry["config"].get("protocol") != protocol.PROTOCOL]
+    results = store.Store(path)
+    others = [entry for entry in results.entries() if entry["config"].get("protocol") != PROTOCOL]
     if others:
-        known = sorted({str(entry["config"].get("protocol", 1)) for entry in others})
+        protocols = sorted({str(entry["config"].get("protocol", 1)) for entry in others})
         raise ValueError(
-            f"{path} holds {len(others)} results of protocol {', '.join(known)}, and this version of partita runs "
-            f"protocol {protocol.PROTOCOL}: other models, grids and rows, which are not mixed. Give another folder "
+            f"{path} holds {len(others)} results of protocol {', '.join(protocols)}, and this version of partita runs "
+            f"protocol {PROTOCOL}: other models, grids and rows, which are not mixed. Give another folder "
             "with --out, or move this file away to run everything again."
         )
-    return store
+    return results
 
 
-def _is_full(given: Mapping[str, Any]) -> bool:
-    return len(given.get("seeds", ())) == len(protocol.FULL.seeds)
-
-
-def _check(names: Collection[str], chosen: Collection[str], models: Collection[str]) -> None:
+def _check(names: Collection[str], sets: Collection[str], models: Collection[str]) -> None:
+    """Refuse names that do not exist."""
     known = {
         "result": NAMES,
-        "data set": (*printed.SETS, *printed.RANKINGS, figures.LARGE, figures.REDUCED),
+        "data set": (*printed_values.SETS, *printed_values.RANKINGS, figures.LARGE, figures.REDUCED),
         "model": ("linear", "mlp", "resnet"),
     }
-    for (what, allowed), given in zip(known.items(), (names, chosen, models), strict=True):
-        if unknown := sorted(set(given) - set(allowed)):
-            raise ValueError(f"There is no {what} {unknown[0]!r}; choose from {', '.join(allowed)}.")
+    for (kind, allowed), values in zip(known.items(), (names, sets, models), strict=True):
+        if unknown := sorted(set(values) - set(allowed)):
+            raise ValueError(f"There is no {kind} {unknown[0]!r}; choose from {', '.join(allowed)}.")
 
 
-def _left_empty(names: Collection[str]) -> str:
-    """Which rows have no figures for want of another library."""
-    missing = [other for other in beyond.OTHERS if not other.installed]
-    if not missing or not any(name in tables.TABLES for name in names):
-        return ""
-    packages = " ".join(sorted({other.needs for other in missing}))
-    return f"Left empty: {'; '.join(other.title for other in missing)}. `pip install {packages}` lets them be run."
-
-
-@contextlib.contextmanager
-def _progress(total: int, first: str = ""):
-    """Tells of every configuration that is done; the time left is by those that were computed."""
-    with progress.bar(MofNCompleteColumn()) as bar:
-        if first:
-            bar.console.print(first, markup=False, highlight=False)
-        task = bar.add_task("training", total=total)
-
-        def told(given: Mapping[str, Any]) -> None:
-            words = [
-                str(given[name]) for name in ("dataset", "name", "objective", "model", "coupling") if given.get(name)
-            ]
-            bar.update(task, advance=1, description=" ".join(words))
-
-        yield told
-
-
-def _about(store: sweep.Store, quick: bool) -> dict[str, str]:
-    entries = store.entries()
+def _about(entries: Sequence[Mapping[str, Any]], is_full: bool) -> dict[str, str]:
     times = sorted(entry["time"] for entry in entries if "time" in entry)
-    spent = sum(entry["result"].get("seconds", 0) for entry in entries)
+    seconds = sum(entry["result"].get("seconds", 0) for entry in entries)
     return {
-        "effort": "quick: one seed, a small grid, few steps" if quick else "full: three seeds",
+        "effort": "full: three seeds" if is_full else "quick: one seed, a small grid, few steps",
         "run": f"{times[0]} to {times[-1]}" if times else "unknown",
-        "computed": f"{len(entries)} results in {spent / 60:.0f} minutes of one process",
+        "computed": f"{len(entries)} results in {seconds / 60:.0f} minutes of one process",
         **(entries[-1].get("versions", {}) if entries else {}),
     }
 
 
-def _noted() -> dict[str, Any]:
-    """By what a result was computed, and when."""
+def _notes() -> dict[str, Any]:
+    """The versions by which a result was computed, and the time."""
     versions = {
-        **{name: importlib.metadata.version(name) for name in ("partita", "jax", "scikit-learn")},
+        "partita": partita.__version__,
+        **{name: importlib.metadata.version(name) for name in ("jax", "scikit-learn")},
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
     return {"versions": versions, "time": time.strftime("%FT%TZ", time.gmtime())}
 
 
-_NOTES = (
+_REPORT_NOTES = (
     tables.CAL500,
     claims.RULES,
     "Everything is chosen on dev rows: learning rate, penalty, number of steps, and the variants of MCMC and min-max. "
     "They are a quarter of the training rows, or four folds where that is fewer than 50. Then the model is trained "
     "again on all training rows. The spread is over three seeds; of rankings, over three splits. "
-    "partita/paper/README.md gives the whole protocol and its reasons.",
+    "paper/README.md gives the whole protocol and its reasons.",
 )

@@ -30,7 +30,6 @@ _MODULES = (
     "objectives",
     "observed",
     "oracles",
-    "paper",
     "partition",
     "persistence",
     "plots",
