@@ -4,8 +4,10 @@ partita imports nothing of paper, and importing partita loads nothing heavy.
 """
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,14 @@ def test_every_public_name_resolves():
     assert set(partita.__all__) <= set(dir(partita))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = partita.nonsense
+
+
+def test_the_version_is_in_one_file():
+    root = PACKAGE.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert root / project["tool"]["hatch"]["version"]["path"] == Path(partita.__file__)
+    assert not re.search("^version:", (root / "CITATION.cff").read_text(), flags=re.MULTILINE)
 
 
 def test_importing_partita_is_light():

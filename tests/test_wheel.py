@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import partita
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +97,7 @@ def test_contents(wheel):
     assert not any("paper" in name for name in names), "the experiments run from a clone"
     assert f"{info}licenses/LICENSE" in names
     described = zipfile.ZipFile(wheel).read(f"{info}METADATA").decode()
+    assert f"Version: {partita.__version__}\n" in described
     required = [line for line in described.splitlines() if line.startswith("Requires-Dist")]
     assert all("extra ==" in line for line in required if any(name in line for name in ("pandas", "polars", "matplot")))
 
