@@ -1,8 +1,6 @@
 # `make demo` and `make test` need Python 3.11 or newer, pip and make; everything else is installed into .venv.
 PYTHON ?= python3
 BIN = .venv/bin
-PARTITA_DATA ?= $(abspath ../shared/data)
-export PARTITA_DATA
 
 .PHONY: demo test test-slow browser lint bench paper clean
 .DEFAULT_GOAL := help
@@ -13,8 +11,9 @@ help:
 	@echo "make test-slow  the slow ones: real data, thousands of steps"
 	@echo "make browser    Chromium for the tests of the HTML report (make test does it too)"
 	@echo "make lint       ruff and pyright"
-	@echo "make bench      benchmarks, pinned to one core"
+	@echo "make bench      benchmarks, all but one pinned to one core"
 	@echo "make paper      the results of the paper that docs/results has not yet, and the report of all (hours)"
+	@echo "Real data are read from the folder PARTITA_DATA; tests that need them are skipped without it."
 
 .venv/installed: pyproject.toml
 	@echo "Creating .venv and installing partita with its development tools ..."
