@@ -12,7 +12,7 @@ help:
 	@echo "make browser    Chromium for the tests of the HTML report (make test does it too)"
 	@echo "make lint       ruff and pyright"
 	@echo "make bench      benchmarks, all but one pinned to one core"
-	@echo "make paper      the results of the paper that docs/results has not yet, and the report of all (hours)"
+	@echo "make paper      the missing results of the paper into docs/results, and their report (hours)"
 	@echo "Real data are read from the folder PARTITA_DATA; tests that need them are skipped without it."
 
 .venv/installed: pyproject.toml
