@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import each, residual_tau, show, train
 from benchmarks.timing import timed
 
@@ -58,7 +58,7 @@ def learn(name: str, x: np.ndarray, y: np.ndarray, steps: int) -> tuple[pt.EBM, 
 
 def compare(name: str, steps: int) -> dict[str, Any]:
     """Each metric of the marginals above 0.5, and of the rule that is best for it."""
-    x, y, x_test, y_test = multilabel(data_dir(), name)
+    x, y, x_test, y_test = multilabel(name)
     (model, penalty, fitted), seconds = timed(lambda: learn(name, x, y, steps))
     marginals = pt.inference.marginals(model, x_test)
     answers = {

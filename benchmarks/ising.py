@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
-    x, y, x_test, y_test = multilabel(data_dir(), "cal500")
+    x, y, x_test, y_test = multilabel("cal500")
     rows = []
     for name, coupling in COUPLINGS.items():
         for penalty in PENALTIES:

@@ -24,7 +24,7 @@ from rich.progress import track
 from sklearn.model_selection import train_test_split
 
 import partita as pt
-from benchmarks.data import data_dir, multilabel, ranking
+from benchmarks.data import multilabel, ranking
 from benchmarks.report import non_finite, show
 from benchmarks.timing import write
 
@@ -44,8 +44,8 @@ def problems() -> dict[str, tuple[tuple, pt.couplings.AbstractCoupling]]:
     pairwise = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(6), shared=False)
     bilinear = pt.couplings.Bilinear(pt.structures.Permutahedron(4))
     return {
-        "emotions": (multilabel(data_dir(), "emotions"), pairwise),
-        "vehicle": (ranking(data_dir(), "vehicle", 0), bilinear),
+        "emotions": (multilabel("emotions"), pairwise),
+        "vehicle": (ranking("vehicle", 0), bilinear),
     }
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import partita as pt
-from benchmarks.data import RANKINGS, data_dir, ranking
+from benchmarks.data import RANKINGS, ranking
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
@@ -40,7 +40,7 @@ def bound(model: pt.EBM, x: np.ndarray) -> jax.Array:
 
 def compare(name: str, polytope: str, split: int, steps: int) -> dict[str, float]:
     """One split: min-min with the residual tau and with tau(x), and exact maximum likelihood."""
-    x, y, x_test, y_test = ranking(data_dir(), name, split)
+    x, y, x_test, y_test = ranking(name, split)
     coupling = pt.couplings.Bilinear(POLYTOPES[polytope](y.shape[1]))
     found = {}
     for what, residual in {"residual": True, "tau(x)": False, "exact": True}.items():

@@ -18,7 +18,7 @@ import numpy as np
 from rich.progress import track
 
 import partita as pt
-from benchmarks.data import LABELS, RANKINGS, data_dir, multilabel, ranking
+from benchmarks.data import LABELS, RANKINGS, multilabel, ranking
 from benchmarks.report import non_finite, residual_tau, show
 from benchmarks.timing import write
 
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in track(options.names, "sets"):
-        x, y, _, _ = ranking(data_dir(), name, 0) if name in RANKINGS else multilabel(data_dir(), name)
+        x, y, _, _ = ranking(name, 0) if name in RANKINGS else multilabel(name)
         for kind, coupling in couplings(name, y.shape[1]).items():
             for estimator, (model, objective) in estimators(coupling, x.shape[1]).items():
                 row = {"set": name, "coupling": kind, "estimator": estimator}

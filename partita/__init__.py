@@ -28,7 +28,6 @@ _MODULES = (
     "networks",
     "objectives",
     "oracles",
-    "paper",
     "partial",
     "partition",
     "persistence",

@@ -3,19 +3,19 @@
 import unicodedata
 from collections.abc import Iterable
 
-from ..document import Cell, Report, Row, Table
+from ..document import Cell, Claim, Report, Row, Table
 from .words import (
     KEY,
     SIGNS,
     clean,
-    counted,
+    difference,
     footnotes,
     heading,
-    marks,
+    note_numbers,
     number,
     ours,
-    signed,
     spread,
+    summaries,
     verdict,
 )
 
@@ -63,7 +63,7 @@ SPECIAL = {
 
 
 def escape(text: str) -> str:
-    """The text itself: no commands, and no character that the fonts lack (these become their numbers)."""
+    """The text without commands; characters that the fonts lack become their code points."""
     return "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
 
 
@@ -73,7 +73,7 @@ def document(report: Report) -> str:
     if report.claims:
         parts += [
             r"\subsection*{The paper's claims}",
-            *_items(f"{_said(one)} {escape(one.evidence)}" for one in report.claims),
+            *_items(f"{_claim(claim)} {escape(claim.evidence)}" for claim in report.claims),
         ]
     if report.tables:
         parts += [
@@ -94,11 +94,11 @@ def document(report: Report) -> str:
 def _letter(letter: str) -> str:
     if letter in SPECIAL:
         return SPECIAL[letter]
-    # Of what is not ASCII, T1 has the letters of Latin-1.
+    # Beyond ASCII, T1 has the letters of Latin-1.
     return letter if letter.isascii() or "À" <= letter <= "ÿ" else f"{{[}}U+{ord(letter):04X}{{]}}"
 
 
-def _said(claim) -> str:
+def _claim(claim: Claim) -> str:
     sign, words = verdict(claim)
     return rf"{escape(claim.text)} \textbf{{{escape(sign)} {words}.}}"
 
@@ -113,7 +113,7 @@ def _table(table: Table) -> list[str]:
     lines = [
         rf"\subsubsection*{{{escape(heading(table))}}}",
         escape(table.caption),
-        *_items(rf"\textbf{{{escape(name)}}}: {escape(text)}." for name, _, text in counted(table)),
+        *_items(rf"\textbf{{{escape(name)}}}: {escape(text)}." for name, _, text in summaries(table)),
         rf"{{\small\begin{{longtable}}{{{'l' * len(table.heads)}{'r' * len(table.columns)}}}",
         rf"\toprule {heads} \\ \midrule \endhead",
     ]
@@ -130,7 +130,7 @@ def _table(table: Table) -> list[str]:
 
 
 def _row(row: Row, columns: tuple[str, ...], numbers: dict[str, int]) -> list[str]:
-    """Ours, and below it the paper's."""
+    """Our value, and below it the paper's."""
     cells = [row.cell(column) for column in columns]
     above = " & ".join([*map(escape, row.heads), *(_ours(cell, numbers) for cell in cells)])
     below = " & ".join([*("" for _ in row.heads), *map(_paper, cells)])
@@ -138,15 +138,15 @@ def _row(row: Row, columns: tuple[str, ...], numbers: dict[str, int]) -> list[st
 
 
 def _ours(cell: Cell, numbers: dict[str, int]) -> str:
-    found = marks(cell, numbers)
-    note = rf"\textsuperscript{{{','.join(map(str, found))}}}" if found else ""
+    notes = note_numbers(cell, numbers)
+    note = rf"\textsuperscript{{{','.join(map(str, notes))}}}" if notes else ""
     return _color(cell) + escape(f"{ours(cell)} {spread(cell)}") + note
 
 
 def _paper(cell: Cell) -> str:
     if cell.printed is None:
         return ""
-    return _color(cell) + rf"{{\scriptsize {escape(f'{number(cell.printed)} {signed(cell)}')}}}"
+    return _color(cell) + rf"{{\scriptsize {escape(f'{number(cell.printed)} {difference(cell)}')}}}"
 
 
 def _color(cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""What a report of results holds, as plain data: tables of printed and of new figures, curves, claims with verdicts."""
+"""The content of a report as plain data: tables of printed and of new values, figures, claims with verdicts."""
 
 import math
 from collections import Counter
@@ -10,15 +10,15 @@ __all__ = ["Cell", "Claim", "Figure", "Panel", "Report", "Row", "Series", "Table
 
 Agreement = Literal["above", "near", "below", "none"]
 
-# Points within which a figure counts as the printed one.
+# Points within which a value agrees with the printed one.
 NEAR = 2.0
-# Figures are printed with so many decimals, and compared as they are printed.
+# Values are printed with so many decimals, and compared as they are printed.
 DECIMALS = 2
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The paper's figure, None where it has none, and ours, one per seed, empty where it was not run.
+    """The paper's value, None where it has none, and ours, one per seed, empty where it was not run.
 
     `note` is always shown. `remarks` explain a difference, and are shown only where there is one.
     """
@@ -50,7 +50,7 @@ class Cell:
     def agreement(self) -> Agreement:
         """How ours compares with the paper's: "near" is within 2 points, "none" is nothing to compare.
 
-        A figure that is not a number is "below".
+        A value that is not a number is "below".
         """
         if self.difference is None:
             return "none"
@@ -65,7 +65,7 @@ class Cell:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is shown as footnotes: the note, and the remarks where ours differs."""
+        """The footnotes: the note, and the remarks where ours differs."""
         return (*([self.note] if self.note else []), *(self.remarks if self.is_off else ()))
 
 
@@ -74,7 +74,7 @@ NO_CELL = Cell(None, ())
 
 @dataclass(frozen=True)
 class Row:
-    """What was run (`heads`) and a cell for each column that it has.
+    """The names of what was run (`heads`) and its cells by column.
 
     `block` says whose method it is, and rows of the same `group` are counted together. `setting` has the names of a row
     of the paper: objective, loss, model, coupling, tau.
@@ -92,7 +92,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of equally many heads; `unit` says what the figures are, larger being better."""
+    """Rows of equally many heads; `unit` is that of the values; larger ones are better."""
 
     name: str
     title: str
@@ -116,16 +116,16 @@ class Table:
                 )
 
     def tally(self, rows: Iterable[Row] | None = None, columns: Iterable[str] | None = None) -> Counter[Agreement]:
-        """How many of the cells with a printed figure are near it, above, below, and none: not run."""
+        """The number of cells with a printed value by agreement; "none" is not run."""
         columns = self.columns if columns is None else tuple(columns)
         cells = (row.cell(column) for row in (self.rows if rows is None else rows) for column in columns)
         return Counter(cell.agreement for cell in cells if cell.printed is not None)
 
     def tallies(self) -> dict[str, Counter[Agreement]]:
-        """The tally of each group of rows that has printed figures."""
+        """The tally of each group of rows that has printed values."""
         groups = dict.fromkeys(row.group for row in self.rows)
-        found = {group: self.tally(row for row in self.rows if row.group == group) for group in groups}
-        return {group: tally for group, tally in found.items() if tally}
+        tallies = {group: self.tally(row for row in self.rows if row.group == group) for group in groups}
+        return {group: tally for group, tally in tallies.items() if tally}
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether our figures bear it out (None: undecided), and which figures."""
+    """A sentence of the paper, whether our values confirm it (None: undecided), and these values."""
 
     text: str
     verdict: bool | None
@@ -175,7 +175,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one page shows; `about` says when, with what and how it was run."""
+    """The content of one page; `about` says when, with which versions and how it was run."""
 
     title: str
     about: Mapping[str, str]

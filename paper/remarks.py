@@ -1,4 +1,4 @@
-"""Why figures differ from the printed ones: a sentence for each kind of cell, shown as a footnote of those that do."""
+"""Why values differ from the printed ones: sentences that are shown as footnotes of cells that differ."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -6,17 +6,17 @@ from typing import Literal
 
 from .document import Cell, Row, Table
 
-__all__ = ["NAMES", "REMARKS", "TABLE_NOTES", "Remark", "annotated", "unexplained"]
+__all__ = ["NAMES", "REMARKS", "TABLE_NOTES", "Remark", "annotate", "cells_without_remark"]
 
-# Parts of a pattern that rows have; the data set is the column.
+# The names of a row; that of the data set belongs to the column.
 NAMES: tuple[str, ...] = ("objective", "loss", "model", "coupling", "tau")
 
 
 @dataclasses.dataclass(frozen=True)
 class Remark:
-    """A sentence for the cells that match all given names, as `printed` has them; an empty tuple matches every name.
+    """A sentence for the cells that match all names, as in `printed_values`; an empty tuple matches every name.
 
-    `off` restricts it to cells above or below the printed figure. It is never shown on a cell within 2 points.
+    `off` restricts it to cells above or below the printed value. It is never shown on a cell within 2 points.
     """
 
     text: str
@@ -59,14 +59,14 @@ REMARKS = (
 TABLE_NOTES: Mapping[str, tuple[str, ...]] = {}
 
 
-def annotated(table: Table, remarks: Iterable[Remark] = REMARKS) -> Table:
+def annotate(table: Table, remarks: Iterable[Remark] = REMARKS) -> Table:
     """The table with the remarks of each cell, and its own notes."""
     remarks = tuple(remarks)
 
     def cells(row: Row) -> dict[str, Cell]:
         return {
             column: dataclasses.replace(
-                cell, remarks=tuple(one.text for one in remarks if one.matches(row, column, cell))
+                cell, remarks=tuple(remark.text for remark in remarks if remark.matches(row, column, cell))
             )
             for column, cell in row.cells.items()
         }
@@ -75,13 +75,13 @@ def annotated(table: Table, remarks: Iterable[Remark] = REMARKS) -> Table:
     return dataclasses.replace(table, rows=rows, notes=(*table.notes, *TABLE_NOTES.get(table.name, ())))
 
 
-def unexplained(tables: Iterable[Table]) -> list[tuple[str, str, tuple[str, ...], float]]:
+def cells_without_remark(tables: Iterable[Table]) -> list[tuple[str, str, tuple[str, ...], float]]:
     """(table, column, heads, difference) of cells off by more than 2 points that have no remark, farthest first."""
-    found = [
+    cells = [
         (table.name, column, row.heads, cell.difference)
         for table in tables
         for row in table.rows
         for column, cell in row.cells.items()
         if cell.is_off and not cell.remarks and cell.difference is not None
     ]
-    return sorted(found, key=lambda one: -abs(one[-1]))
+    return sorted(cells, key=lambda cell: -abs(cell[-1]))

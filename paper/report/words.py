@@ -1,4 +1,4 @@
-"""What all three forms of a report say alike: figures, signs, verdicts, footnotes, names of files."""
+"""Texts that all three forms of a report have in common: numbers, signs, verdicts, footnotes, names of files."""
 
 import re
 from collections import Counter
@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping
 from ..document import DECIMALS, NEAR, Agreement, Cell, Claim, Report, Table
 
 __all__ = [
-    "COUNTED",
+    "COUNT_LABELS",
     "KEY",
     "SIGNS",
     "clean",
-    "counted",
     "counts",
+    "difference",
     "footnotes",
     "heading",
-    "marks",
+    "note_numbers",
     "number",
     "ours",
     "panel_names",
-    "signed",
     "slugs",
     "spread",
+    "summaries",
     "verdict",
 ]
 
@@ -32,14 +32,14 @@ KEY: dict[Agreement, str] = {
     "below": f"more than {NEAR:g} points below it",
     "none": "not run",
 }
-COUNTED: dict[Agreement, str] = {
+COUNT_LABELS: dict[Agreement, str] = {
     "near": f"within {NEAR:g} points",
     "above": "above",
     "below": "below",
     "none": "not run",
 }
 VERDICTS = {True: ("✓", "holds"), False: ("✗", "does not hold"), None: ("?", "undecided")}
-# XML allows none of these, escaped or not.
+# XML allows none of these, not even escaped.
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -60,11 +60,11 @@ def ours(cell: Cell) -> str:
 
 
 def spread(cell: Cell) -> str:
-    """± and the standard deviation; empty for one seed, which tells of no spread."""
+    """± and the standard deviation; empty for one seed."""
     return f"± {number(cell.spread)}" if cell.spread is not None and len(cell.values) > 1 else ""
 
 
-def signed(cell: Cell) -> str:
+def difference(cell: Cell) -> str:
     """The difference with its sign: ▼ −3.10. Empty where there is nothing to compare."""
     if cell.difference is None:
         return ""
@@ -86,15 +86,15 @@ def counts(tally: Mapping[Agreement, int]) -> str:
     total = sum(tally.values())
     if not total:
         return "The paper prints no figures to compare with"
-    said = [f"{tally.get('near', 0)} of {total} {COUNTED['near']}"]
-    said += [f"{tally.get(kind, 0)} {COUNTED[kind]}" for kind in ("above", "below")]
-    return ", ".join(said + ([f"{tally['none']} {COUNTED['none']}"] if tally.get("none") else []))
+    parts = [f"{tally.get('near', 0)} of {total} {COUNT_LABELS['near']}"]
+    parts += [f"{tally.get(kind, 0)} {COUNT_LABELS[kind]}" for kind in ("above", "below")]
+    return ", ".join(parts + ([f"{tally['none']} {COUNT_LABELS['none']}"] if tally.get("none") else []))
 
 
-def counted(table: Table) -> list[tuple[str, Counter[Agreement], str]]:
+def summaries(table: Table) -> list[tuple[str, Counter[Agreement], str]]:
     """(name, tally, text) of all cells, then of each group where there are several.
 
-    "Within or above" is given beside the counts under its own name: a figure far above does not agree.
+    "Within or above" is apart from the counts: a value far above the printed one does not agree with it.
     """
     tallies = {"All": table.tally()}
     if len(groups := table.tallies()) > 1:
@@ -108,12 +108,12 @@ def _reached(tally: Mapping[Agreement, int]) -> str:
 
 
 def footnotes(table: Table) -> dict[str, int]:
-    """The number of each note that cells carry; the same words are one note."""
+    """The notes of all cells with their numbers; equal texts are one note."""
     notes = (note for row in table.rows for column in table.columns for note in row.cell(column).notes)
     return {note: 1 + place for place, note in enumerate(dict.fromkeys(notes))}
 
 
-def marks(cell: Cell, numbers: Mapping[str, int]) -> list[int]:
+def note_numbers(cell: Cell, numbers: Mapping[str, int]) -> list[int]:
     """The numbers of the cell's notes."""
     return sorted({numbers[note] for note in cell.notes})
 

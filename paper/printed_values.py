@@ -1,10 +1,20 @@
-"""The paper's printed figures: micro-F1 of label sets and Kendall's tau of rankings, x 100.
+"""The values that the paper prints: micro-F1 of label sets and Kendall's tau of rankings, x 100.
 
 From the tables of Sander, Roulet, Liu, Blondel, "Joint Learning of Energy-based Models and their Partition Function",
-ICML 2025. Columns: objective, loss, model of g, coupling, model of tau ("-": it has none), then a figure for each set.
+ICML 2025. Columns: objective, loss, model of g, coupling, model of tau ("-": it has none), then a value for each set.
 """
 
-__all__ = ["RANKINGS", "SETS", "rows"]
+__all__ = [
+    "RANKINGS",
+    "RANKINGS_RESNET",
+    "RANKINGS_TAU",
+    "SETS",
+    "SETS_ICNN",
+    "SETS_TAU",
+    "TABLE_1",
+    "TABLE_2",
+    "rows",
+]
 
 SETS = ("yeast", "scene", "birds", "emotions", "cal500")
 RANKINGS = ("authorship", "glass", "iris", "vehicle", "vowel", "wine")
@@ -141,6 +151,6 @@ min-min       logistic  resnet birkhoff      icnn      89.81 85.01 91.11 85.42 5
 
 
 def rows(table: str) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
-    """(objective, loss, model, coupling, tau) and the figures of each row."""
-    found = [line.split() for line in table.strip().splitlines()]
-    return [(tuple(row[:5]), tuple(map(float, row[5:]))) for row in found]
+    """(objective, loss, model, coupling, tau) and the values of each row."""
+    lines = [line.split() for line in table.strip().splitlines()]
+    return [(tuple(words[:5]), tuple(map(float, words[5:]))) for words in lines]

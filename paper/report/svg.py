@@ -1,6 +1,6 @@
 """Panels as SVG: axes, ticks, log scales, lines and points, a legend; readable in any viewer and styled by a page.
 
-A series carries its points as [x, y, text of x, text of y], where it drew them: a page shows them on hover.
+A series has its points as data, [place of x, place of y, text of x, text of y]: a page shows them on hover.
 """
 
 import json
@@ -11,7 +11,7 @@ from html import escape
 from ..document import Panel, Series
 from .words import clean
 
-__all__ = ["alone", "panel"]
+__all__ = ["file", "panel"]
 
 Place = int | float
 Point = tuple[float, float]
@@ -20,9 +20,9 @@ WIDTH, HEIGHT = 420, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 20, 40, 48
 LEGEND_LINE, LETTER = 20, 6.6
 MOST_MARKED = 30
-# More than a plot has places for: two per pixel.
+# Two per pixel; more could not be seen.
 MOST_DRAWN = 600
-# Okabe and Ito's palette; each has a marker and a dash too, so that no series is told by color alone.
+# Okabe and Ito's palette; each has a marker and a dash too, so that series do not differ by color alone.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = (
     "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z",
@@ -62,22 +62,22 @@ class Axis:
 
 def panel(panel: Panel) -> str:
     """An <svg> element."""
-    series = [(one, _drawable(one, panel)) for one in panel.series]
-    points = [point for _, points in series for point in points if point]
+    drawable = [(series, _drawable(series, panel)) for series in panel.series]
+    points = [point for _, points in drawable for point in points if point]
     legend, height = _legend(panel.series)
     size = HEIGHT + height
-    described = f"{clean(panel.title)}: {clean(panel.y_label)} by {clean(panel.x_label)}"
+    description = f"{clean(panel.title)}: {clean(panel.y_label)} by {clean(panel.x_label)}"
     parts = [
         f'<svg class="plot" viewBox="0 0 {WIDTH} {size}" width="{WIDTH}" height="{size}" role="img" '
         f'data-x="{escape(clean(panel.x_label))}" data-y="{escape(clean(panel.y_label))}" '
-        f'font-family="system-ui, sans-serif" font-size="12" aria-label="{escape(described)}">',
+        f'font-family="system-ui, sans-serif" font-size="12" aria-label="{escape(description)}">',
         f'<rect class="ground" width="{WIDTH}" height="{size}" fill="#ffffff"/>',
         _text(LEFT, 20, panel.title, "title", most=50, extra='font-size="14" font-weight="600"'),
     ]
     if points:
         x = _axis([x for x, _ in points], panel.log_x, LEFT, WIDTH - RIGHT)
         y = _axis([y for _, y in points], panel.log_y, HEIGHT - BOTTOM, TOP)
-        parts += [*_grid(x, y), *(_series(index, *one, x, y) for index, one in enumerate(series))]
+        parts += [*_grid(x, y), *(_series(i, series, points, x, y) for i, (series, points) in enumerate(drawable))]
     else:
         parts.append(_text(WIDTH / 2, HEIGHT / 2, "No values yet", "label", anchor="middle"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
@@ -91,31 +91,31 @@ def panel(panel: Panel) -> str:
     return "\n".join(parts)
 
 
-def alone(drawn: Panel) -> str:
-    """A file of its own."""
-    return panel(drawn).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
+def file(content: Panel) -> str:
+    """A panel as the content of a file."""
+    return panel(content).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
 
 
 def _drawable(series: Series, panel: Panel) -> list[Point | None]:
-    """The points, None for one that has no place on the axes."""
+    """The points, None for those that cannot be drawn on the axes."""
 
     def fits(value: float, log: bool) -> bool:
         return math.isfinite(value) and (value > 0 or not log)
 
     pairs = zip(series.x, series.y, strict=True)
     points = [(x, y) if fits(x, panel.log_x) and fits(y, panel.log_y) else None for x, y in pairs]
-    return _thinned(points) if series.kind == "line" and len(points) > MOST_DRAWN else points
+    return _thin(points) if series.kind == "line" and len(points) > MOST_DRAWN else points
 
 
-def _thinned(points: list[Point | None]) -> list[Point | None]:
-    """The ends, and of every few points in between the lowest and the highest: no peak and no gap is lost."""
-    kept, few = points[:1], math.ceil(2 * len(points) / MOST_DRAWN)
-    for start in range(1, len(points) - 1, few):
-        some = points[start : min(start + few, len(points) - 1)]
-        heights = [(point[1], place) for place, point in enumerate(some) if point]
-        ends = {min(heights)[1], max(heights)[1]} if heights else set()
-        kept += [point for place, point in enumerate(some) if not point or place in ends]
-    return kept + points[-1:]
+def _thin(points: list[Point | None]) -> list[Point | None]:
+    """The ends, and of each chunk in between the lowest and the highest point: no peak and no gap is lost."""
+    result, size = points[:1], math.ceil(2 * len(points) / MOST_DRAWN)
+    for start in range(1, len(points) - 1, size):
+        chunk = points[start : min(start + size, len(points) - 1)]
+        heights = [(point[1], place) for place, point in enumerate(chunk) if point]
+        extremes = {min(heights)[1], max(heights)[1]} if heights else set()
+        result += [point for place, point in enumerate(chunk) if not point or place in extremes]
+    return result + points[-1:]
 
 
 def _axis(values: list[float], log: bool, start: Place, end: Place) -> Axis:
@@ -158,10 +158,10 @@ def _grid(x: Axis, y: Axis) -> list[str]:
 
 
 def _series(index: int, series: Series, points: list[Point | None], x: Axis, y: Axis) -> str:
-    """A line, broken where a point is missing, and markers where they are few enough to be told apart."""
+    """A line, broken where a point is missing, and markers where they are few enough to be distinct."""
     places = [point and (x.place(point[0]), y.place(point[1])) for point in points]
-    drawn = zip(points, places, strict=True)
-    told = [[*place, f"{point[0]:.4g}", f"{point[1]:.4g}"] for point, place in drawn if point and place]
+    pairs = zip(points, places, strict=True)
+    texts = [[*place, f"{point[0]:.4g}", f"{point[1]:.4g}"] for point, place in pairs if point and place]
     line = ""
     if series.kind == "line":
         pairs = zip([None, *places], places, strict=False)
@@ -169,29 +169,29 @@ def _series(index: int, series: Series, points: list[Point | None], x: Axis, y: 
         line = "".join(
             f"L{here[0]} {here[1]}" if before else f"M{here[0]} {here[1]}h0" for before, here in pairs if here
         )
-    marks = "".join(_mark(index, *place) for place in places if place) if _marked(series) else ""
-    data = escape(json.dumps(told, separators=(",", ":"), ensure_ascii=False))
-    named = f'class="series" data-name="{escape(clean(series.name))}" data-points="{data}"'
-    return f"<g {named}>{_strokes(index, line, marks)}</g>"
+    marks = "".join(_mark(index, *place) for place in places if place) if _has_markers(series) else ""
+    data = escape(json.dumps(texts, separators=(",", ":"), ensure_ascii=False))
+    attributes = f'class="series" data-name="{escape(clean(series.name))}" data-points="{data}"'
+    return f"<g {attributes}>{_strokes(index, line, marks)}</g>"
 
 
 def _legend(series: tuple[Series, ...]) -> tuple[list[str], int]:
-    """What belongs to which series, below the axes, and the height that it takes."""
+    """The names of the series, below the axes, and the height that they take."""
     parts, left, line = [], LEFT, 0
-    for index, one in enumerate(series):
-        name = _short(one.name, 44)
+    for index, item in enumerate(series):
+        name = _short(item.name, 44)
         width = 30 + round(LETTER * len(name))
         if left + width > WIDTH and left > LEFT:
             left, line = LEFT, line + 1
         y = HEIGHT + 8 + LEGEND_LINE * line
-        sample = f"M{left} {y}h20" if one.kind == "line" else ""
-        parts.append(_strokes(index, sample, _mark(index, left + 10, y) if _marked(one) else ""))
+        sample = f"M{left} {y}h20" if item.kind == "line" else ""
+        parts.append(_strokes(index, sample, _mark(index, left + 10, y) if _has_markers(item) else ""))
         parts.append(_text(left + 26, y + 4, name, "label"))
         left += width + 12
     return parts, LEGEND_LINE * (line + 1) if series else 0
 
 
-def _marked(series: Series) -> bool:
+def _has_markers(series: Series) -> bool:
     """Two points are a line to compare with, and need no markers."""
     return series.kind == "points" or (len(series.x) <= MOST_MARKED and len(series.x) != 2)
 

@@ -1,4 +1,4 @@
-"""What stands beside the paper's method: this library's estimators, and what people use today."""
+"""Methods to compare with the paper's: this library's estimators, and what people use today."""
 
 import importlib.util
 import warnings
@@ -16,24 +16,26 @@ from sklearn.multioutput import ClassifierChain
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from .. import datasets, decisions, metrics
-from ..estimators import LabelRanker, MultilabelClassifier
-from .protocol import PROTOCOL, Effort, dev_split, standardized
+from partita import datasets, decisions, metrics
+from partita.estimators import LabelRanker, MultilabelClassifier
 
-__all__ = ["OTHERS", "Other", "kernel_ridge", "score"]
+from .protocol import dev_split, standardize
+from .settings import PROTOCOL, Effort
+
+__all__ = ["LIBRARY", "METHODS", "TODAY", "Method", "kernel_ridge", "score"]
 
 LIBRARY, TODAY = "This library", "What people use today"
-# A first look has no time to choose one.
+# For a first look, which has no time to choose one.
 QUICK_PENALTY = 3e-2
-# What peers choose from on dev rows; a first look takes the first, which is the default of their libraries.
+# The values from which dev rows choose; a first look takes the first, which is the default of the method's library.
 INVERSE_PENALTIES = (1.0, 0.01, 0.1, 10.0)
 NEIGHBORS = (10, 5, 20)
 MULTILEARN = "scikit-multilearn-ng"
 MODULES = {MULTILEARN: "skmultilearn"}
 
 
-class Other(NamedTuple):
-    """A method by name: what answers x_test, given a split, a seed and how long an estimator may train."""
+class Method(NamedTuple):
+    """A method by name; `answer` predicts x_test of a split, by a seed, with options of the estimators."""
 
     name: str
     title: str
@@ -44,26 +46,26 @@ class Other(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """Whether the package that it needs, if any, is there."""
+        """Whether the package that it needs, if any, is installed."""
         return not self.needs or importlib.util.find_spec(MODULES[self.needs]) is not None
 
-    def config(self, dataset: str, effort: Effort) -> dict[str, Any]:
-        quick = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
-        seeds = list(effort.seeds)
-        known = {"protocol": PROTOCOL, "kind": "other", "name": self.name, "dataset": dataset}
-        return {**known, "seeds": seeds, "options": quick}
+    def configuration(self, dataset: str, effort: Effort) -> dict[str, Any]:
+        """The configuration of its scores on a set, as the store keeps it."""
+        options = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
+        names = {"protocol": PROTOCOL, "kind": "other", "name": self.name, "dataset": dataset}
+        return {**names, "seeds": list(effort.seeds), "options": options}
 
 
-def score(given: Mapping[str, Any]) -> dict[str, Any]:
+def score(config: Mapping[str, Any]) -> dict[str, Any]:
     """Test scores x 100 of every seed."""
-    other = next(other for other in OTHERS if other.name == given["name"])
-    data = datasets.load(given["dataset"])
-    rate = metrics.micro_f1 if other.task == "multilabel" else metrics.kendall
-    found = []
-    for seed in given["seeds"]:
+    method = next(method for method in METHODS if method.name == config["name"])
+    data = datasets.load(config["dataset"])
+    metric = metrics.micro_f1 if method.task == "multilabel" else metrics.kendall
+    scores = []
+    for seed in config["seeds"]:
         split = datasets.split(data, seed=seed)
-        found.append(100 * rate(split.y_test, other.answer(split, seed, given["options"])))
-    return {"test": found}
+        scores.append(100 * metric(split.y_test, method.answer(split, seed, config["options"])))
+    return {"test": scores}
 
 
 def _classifier(**settings: Any) -> Callable:
@@ -87,15 +89,15 @@ def _trees(seed: int) -> ExtraTreesClassifier:
     return ExtraTreesClassifier(300, min_samples_leaf=2, random_state=seed)
 
 
-def _chosen(values: Sequence[Any], answer: Callable[[datasets.Split, int, Any], np.ndarray]) -> Callable:
-    """What answers with the value under which the dev rows are answered best."""
+def _tune(values: Sequence[Any], answer: Callable[[datasets.Split, int, Any], np.ndarray]) -> Callable:
+    """An `answer` with the value that has the best micro-F1 on dev rows."""
 
     def best(split, seed, options):
         if options:
             return answer(split, seed, values[0])
         train, dev = dev_split(len(split.y))
-        look = datasets.Split(split.x[train], split.y[train], split.x[dev], split.y[dev])
-        scores = [metrics.micro_f1(look.y_test, answer(look, seed, value)) for value in values]
+        inner = datasets.Split(split.x[train], split.y[train], split.x[dev], split.y[dev])
+        scores = [metrics.micro_f1(inner.y_test, answer(inner, seed, value)) for value in values]
         return answer(split, seed, values[int(np.argmax(scores))])
 
     return best
@@ -107,26 +109,26 @@ def _logistic(inverse: float) -> LogisticRegression:
 
 def _logistics(split: datasets.Split, seed: int, inverse: float) -> np.ndarray:
     model = make_pipeline(StandardScaler(), OneVsRestClassifier(_logistic(inverse)))
-    return _thresholded(model, split, seed)
+    return _fit_threshold(model, split, seed)
 
 
 def _chains(split: datasets.Split, seed: int, inverse: float) -> np.ndarray:
     """Ten chains of random orders, their probabilities averaged."""
     chains = [ClassifierChain(_logistic(inverse), order="random", random_state=10 * seed + i) for i in range(10)]
-    x, _, x_test, _ = standardized(split)
+    x, _, x_test, _ = standardize(split)
     return (np.mean([chain.fit(x, split.y).predict_proba(x_test) for chain in chains], axis=0) > 0.5).astype(int)
 
 
 def _nearest(split: datasets.Split, _: int, neighbors: int) -> np.ndarray:
     from skmultilearn.adapt import MLkNN
 
-    return _answered(MLkNN(k=neighbors), split)
+    return _fit_predict(MLkNN(k=neighbors), split)
 
 
 def _powerset(split: datasets.Split, _: int, inverse: float) -> np.ndarray:
     from skmultilearn.problem_transform import LabelPowerset
 
-    return _answered(LabelPowerset(_logistic(inverse)), split)
+    return _fit_predict(LabelPowerset(_logistic(inverse)), split)
 
 
 def _rakel(split: datasets.Split, seed: int, inverse: float) -> np.ndarray:
@@ -138,20 +140,20 @@ def _rakel(split: datasets.Split, seed: int, inverse: float) -> np.ndarray:
     order = np.random.RandomState(seed).permutation(split.y.shape[1])
     parts = [sorted(order[i : i + 3]) for i in range(0, len(order), 3)]
     base = LabelPowerset(_logistic(inverse))
-    return _answered(LabelSpacePartitioningClassifier(base, FixedLabelSpaceClusterer(parts)), split)
+    return _fit_predict(LabelSpacePartitioningClassifier(base, FixedLabelSpaceClusterer(parts)), split)
 
 
-def _answered(model: Any, split: datasets.Split) -> np.ndarray:
-    """What a model of scikit-multilearn says of the test rows. It changes the labels that it is given."""
-    x, y, x_test, _ = standardized(split)
+def _fit_predict(model: Any, split: datasets.Split) -> np.ndarray:
+    """Answers of a model of scikit-multilearn for the test rows. Its `fit` changes y in place, hence the copy."""
+    x, y, x_test, _ = standardize(split)
     with warnings.catch_warnings():
-        # Of cal500 every row is a class of its own, of which scikit-learn warns.
+        # scikit-learn warns of cal500, where every row is a class of its own.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         return np.asarray(model.fit(x, y.copy()).predict(x_test).toarray(), int)
 
 
-def _thresholded(model: Any, split: datasets.Split, seed: int) -> np.ndarray:
-    """A classifier with the threshold under which rows that it has not seen have the best micro-F1."""
+def _fit_threshold(model: Any, split: datasets.Split, seed: int) -> np.ndarray:
+    """Answers of a classifier with the threshold that has the best micro-F1 on rows that it was not fitted on."""
     # Shuffled: rows of some files are in the order of their labels.
     folds = KFold(5, shuffle=True, random_state=seed)
     unseen = _probabilities(cross_val_predict(model, split.x, split.y, cv=folds, method="predict_proba"))
@@ -160,13 +162,13 @@ def _thresholded(model: Any, split: datasets.Split, seed: int) -> np.ndarray:
     return rule(_probabilities(whole.fit(split.x, split.y).predict_proba(split.x_test))).y
 
 
-def _regressed(make: Callable[[int, int], Any]) -> Callable:
-    """A regression of rank vectors, sorted."""
+def _rank_regression(make: Callable[[int, int], Any]) -> Callable:
+    """A regression of rank vectors whose predictions are sorted."""
 
     def answer(split, seed, _):
-        x, _, x_test, _ = standardized(split)
-        said = make(seed, x.shape[1]).fit(x, split.y).predict(x_test)
-        return np.argsort(np.argsort(said, axis=1, kind="stable"), axis=1)
+        x, _, x_test, _ = standardize(split)
+        predicted = make(seed, x.shape[1]).fit(x, split.y).predict(x_test)
+        return np.argsort(np.argsort(predicted, axis=1, kind="stable"), axis=1)
 
     return answer
 
@@ -177,70 +179,70 @@ def kernel_ridge(_: int, features: int) -> Any:
     return GridSearchCV(KernelRidge(kernel="rbf"), grid, cv=5)
 
 
-def _probabilities(found: Any) -> np.ndarray:
+def _probabilities(output: Any) -> np.ndarray:
     """(n, k), also of trees, which give a table for each label."""
-    return np.stack([table[:, -1] for table in found], axis=1) if isinstance(found, list) else np.asarray(found)
+    return np.stack([table[:, -1] for table in output], axis=1) if isinstance(output, list) else np.asarray(output)
 
 
-OTHERS = (
-    Other("mode", "MultilabelClassifier(), the mode", LIBRARY, "multilabel", _classifier()),
-    Other(
+METHODS = (
+    Method("mode", "MultilabelClassifier(), the mode", LIBRARY, "multilabel", _classifier()),
+    Method(
         "micro_f1", "MultilabelClassifier(decision='micro_f1')", LIBRARY, "multilabel", _classifier(decision="micro_f1")
     ),
-    Other(
+    Method(
         "engine",
         "MultilabelClassifier(objective='min-min', decision='micro_f1')",
         LIBRARY,
         "multilabel",
         _classifier(objective="min-min", decision="micro_f1"),
     ),
-    Other(
+    Method(
         "on-trees",
         "MultilabelClassifier(reference=ExtraTreesClassifier(), decision='micro_f1')",
         LIBRARY,
         "multilabel",
         _classifier(reference="trees", decision="micro_f1"),
     ),
-    Other(
+    Method(
         "logistics",
         "Logistic regressions, fitted threshold",
         TODAY,
         "multilabel",
-        _chosen(INVERSE_PENALTIES, _logistics),
+        _tune(INVERSE_PENALTIES, _logistics),
     ),
-    Other("ten-chains", "Ten classifier chains", TODAY, "multilabel", _chosen(INVERSE_PENALTIES, _chains)),
-    Other(
+    Method("ten-chains", "Ten classifier chains", TODAY, "multilabel", _tune(INVERSE_PENALTIES, _chains)),
+    Method(
         "trees",
         "Extra trees, fitted threshold",
         TODAY,
         "multilabel",
-        lambda split, seed, _: _thresholded(_trees(seed), split, seed),
+        lambda split, seed, _: _fit_threshold(_trees(seed), split, seed),
     ),
-    Other("mlknn", "MLkNN", TODAY, "multilabel", _chosen(NEIGHBORS, _nearest), MULTILEARN),
-    Other(
+    Method("mlknn", "MLkNN", TODAY, "multilabel", _tune(NEIGHBORS, _nearest), MULTILEARN),
+    Method(
         "powerset",
         "Label powerset of a logistic regression",
         TODAY,
         "multilabel",
-        _chosen(INVERSE_PENALTIES, _powerset),
+        _tune(INVERSE_PENALTIES, _powerset),
         MULTILEARN,
     ),
-    Other(
+    Method(
         "rakel",
         "RAkEL of logistic regressions, three labels each",
         TODAY,
         "multilabel",
-        _chosen(INVERSE_PENALTIES, _rakel),
+        _tune(INVERSE_PENALTIES, _rakel),
         MULTILEARN,
     ),
-    Other("ranker", "LabelRanker(): exact likelihood", LIBRARY, "ranking", _ranker()),
-    Other("ranker-engine", "LabelRanker(objective='min-min')", LIBRARY, "ranking", _ranker(objective="min-min")),
-    Other(
+    Method("ranker", "LabelRanker(): exact likelihood", LIBRARY, "ranking", _ranker()),
+    Method("ranker-engine", "LabelRanker(objective='min-min')", LIBRARY, "ranking", _ranker(objective="min-min")),
+    Method(
         "regressed-trees",
         "Extra trees on rank vectors",
         TODAY,
         "ranking",
-        _regressed(lambda seed, _: ExtraTreesRegressor(300, random_state=seed)),
+        _rank_regression(lambda seed, _: ExtraTreesRegressor(300, random_state=seed)),
     ),
-    Other("kernel-ridge", "Kernel ridge on rank vectors", TODAY, "ranking", _regressed(kernel_ridge)),
+    Method("kernel-ridge", "Kernel ridge on rank vectors", TODAY, "ranking", _rank_regression(kernel_ridge)),
 )

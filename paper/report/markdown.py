@@ -7,29 +7,29 @@ from .words import (
     KEY,
     SIGNS,
     clean,
-    counted,
+    difference,
     footnotes,
     heading,
-    marks,
+    note_numbers,
     number,
     ours,
     panel_names,
-    signed,
     spread,
+    summaries,
     verdict,
 )
 
 __all__ = ["document", "escape"]
 
-# GitHub shows no colors but these; blue, white and orange differ to every eye, and a sign follows each.
+# GitHub shows no other colors. Blue, white and orange differ for the color-blind too, and each is followed by a sign.
 COLORS: dict[Agreement, str] = {"near": "⬜", "above": "🟦", "below": "🟧", "none": ""}
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def escape(text: str) -> str:
-    """The text itself: no markup, no HTML, no end of a table's cell."""
+    """The text without markup, HTML, or the end of a table's cell."""
     text = re.sub(r"([\\`*_\[\]#|~$])", r"\\\1", clean(text))
-    return re.sub("[&<>]", lambda found: ENTITIES[found[0]], text)
+    return re.sub("[&<>]", lambda match: ENTITIES[match[0]], text)
 
 
 def document(report: Report) -> str:
@@ -55,7 +55,7 @@ def document(report: Report) -> str:
 
 def _claims(report: Report) -> list[str]:
     rows = [("Claim", "Verdict", "Evidence"), ("---",) * 3]
-    rows += [(escape(one.text), " ".join(verdict(one)), escape(one.evidence)) for one in report.claims]
+    rows += [(escape(claim.text), " ".join(verdict(claim)), escape(claim.evidence)) for claim in report.claims]
     return [_row(row) for row in rows]
 
 
@@ -65,25 +65,25 @@ def _table(table: Table) -> list[str]:
     heads = [*(["Block"] if blocks else []), *map(escape, table.heads)]
     lines = [_row([*heads, *map(escape, table.columns)]), _row(["---"] * len(heads) + ["--:"] * len(table.columns))]
     for row in table.rows:
-        named = [*([escape(row.block)] if blocks else []), *map(escape, row.heads)]
-        lines.append(_row([*named, *(_cell(row.cell(column), numbers) for column in table.columns)]))
+        row_heads = [*([escape(row.block)] if blocks else []), *map(escape, row.heads)]
+        lines.append(_row([*row_heads, *(_cell(row.cell(column), numbers) for column in table.columns)]))
     notes = [f"- <sup>{place}</sup> {escape(note)}" for note, place in numbers.items()]
     notes += [f"- {escape(note)}" for note in table.notes]
     return [
         f"### {escape(heading(table))}",
         escape(table.caption),
-        "\n".join(f"- **{escape(name)}**: {text}." for name, _, text in counted(table)),
+        "\n".join(f"- **{escape(name)}**: {text}." for name, _, text in summaries(table)),
         "\n".join(lines),
         "\n".join(notes),
     ]
 
 
 def _cell(cell: Cell, numbers: dict[str, int]) -> str:
-    said = ours(cell) if cell.ours is None else f"**{ours(cell)}** {spread(cell)}".rstrip()
-    note = f"<sup>{', '.join(map(str, found))}</sup>" if (found := marks(cell, numbers)) else ""
-    compared = f"{COLORS[cell.agreement]} {signed(cell)}".strip()
-    paper = "" if cell.printed is None else f"<br>{number(cell.printed)} {compared}".rstrip()
-    return said + note + paper
+    value = ours(cell) if cell.ours is None else f"**{ours(cell)}** {spread(cell)}".rstrip()
+    note = f"<sup>{', '.join(map(str, notes))}</sup>" if (notes := note_numbers(cell, numbers)) else ""
+    agreement = f"{COLORS[cell.agreement]} {difference(cell)}".strip()
+    paper = "" if cell.printed is None else f"<br>{number(cell.printed)} {agreement}".rstrip()
+    return value + note + paper
 
 
 def _figure(figure: Figure, names: list[str]) -> list[str]:

@@ -1,9 +1,10 @@
-"""A report as files: Markdown, LaTeX, pictures, and one page that needs no network."""
+"""A report as files: Markdown, LaTeX, pictures, and one HTML page that needs no network."""
 
 import os
 from pathlib import Path
 
-from ... import atomic
+from partita import atomic
+
 from ..document import Report
 from . import latex, markdown, page, svg
 from .words import panel_names
@@ -19,7 +20,7 @@ def write(report: Report, folder: str | os.PathLike[str]) -> dict[str, Path]:
         "report.md": markdown.document(report),
         "report.tex": latex.document(report),
         **{
-            f"figures/{name}.svg": svg.alone(panel)
+            f"figures/{name}.svg": svg.file(panel)
             for figure, names in pictures
             for panel, name in zip(figure.panels, names, strict=True)
         },

@@ -1,4 +1,4 @@
-"""Two rows compared cell by cell, with the spread over seeds, and what the paper's printed figures say of the same."""
+"""Comparisons of two rows cell by cell, with the spread over seeds, next to the same comparison of printed values."""
 
 import math
 from collections import Counter
@@ -7,16 +7,16 @@ from typing import Literal, NamedTuple
 
 from .document import NEAR, Cell, Table
 
-__all__ = ["Comparison", "Outcome", "Pair", "listed", "pairs"]
+__all__ = ["Comparison", "Outcome", "Pair", "list_differences", "pairs"]
 
 Outcome = Literal["better", "worse", "undecided"]
 
-# Differences beyond so many standard errors are decided.
+# A difference of more standard errors than this is decided.
 ERRORS = 2.0
 
 
 class Pair(NamedTuple):
-    """Two cells of one data set, both with a printed figure."""
+    """Two cells of one data set, both with a printed value."""
 
     name: str
     ours: Cell
@@ -48,14 +48,14 @@ class Pair(NamedTuple):
 
     @property
     def printed(self) -> float:
-        """The difference of the printed figures, to their decimals."""
+        """The difference of the printed values, to their decimals."""
         if self.ours.printed is None or self.other.printed is None:
-            raise ValueError(f"{self.name} has no printed figures to compare with.")
+            raise ValueError(f"{self.name} has no printed values to compare with.")
         return round(self.ours.printed - self.other.printed, 2)
 
 
 class Comparison(NamedTuple):
-    """Pairs, of which `kept` are judged: the others have a cell, named by `left_out`, that fell short of its figure."""
+    """Pairs, of which `kept` are judged: in the others a cell, named by `left_out`, is below its printed value."""
 
     pairs: Sequence[Pair]
     kept: Sequence[Pair]
@@ -63,12 +63,12 @@ class Comparison(NamedTuple):
 
     @classmethod
     def against_baseline(cls, pairs: Sequence[Pair]) -> "Comparison":
-        """Leave out pairs whose `other` fell short: a baseline that was trained badly is no evidence."""
+        """Leave out pairs whose `other` fell short: a badly trained baseline is no evidence."""
         return cls(pairs, [pair for pair in pairs if pair.other.agreement != "below"], "baselines")
 
     @classmethod
     def of_equals(cls, pairs: Sequence[Pair]) -> "Comparison":
-        """Leave out pairs of which either cell fell short."""
+        """Leave out pairs in which either cell fell short."""
         kept = [pair for pair in pairs if "below" not in (pair.ours.agreement, pair.other.agreement)]
         return cls(pairs, kept, "pairs")
 
@@ -89,7 +89,7 @@ class Comparison(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean difference over the pairs that are kept."""
+        """Mean difference over the kept pairs."""
         return _mean([pair.difference for pair in self.kept])[0]
 
     @property
@@ -122,66 +122,66 @@ class Comparison(NamedTuple):
         return None if gap <= NEAR + ERRORS * self.error else False
 
     def evidence(self) -> str:
-        """Counts and the mean difference, what was left out, and what the printed figures give."""
+        """Counts and the mean difference, what was left out, and the same of the printed values."""
         if not self.is_complete:
             return "Not all cells were run."
-        said = [self._ours()] if self.kept else []
+        sentences = [self._our_evidence()] if self.kept else []
         if left := len(self.pairs) - len(self.kept):
-            said.append(
+            sentences.append(
                 f"{left} of {len(self.pairs)} {self.left_out} fell short of the printed figure by more than {NEAR:g} "
                 f"points and {'is' if left == 1 else 'are'} left out."
             )
-        return " ".join([*said, _printed(self.pairs)])
+        return " ".join([*sentences, _printed_evidence(self.pairs)])
 
-    def _ours(self) -> str:
+    def _our_evidence(self) -> str:
         counts = self.outcomes
         count = f"Better in {counts['better']}, worse in {counts['worse']}, undecided in {counts['undecided']}"
-        said = f"{count} of {len(self.kept)} pairs; {self.mean:+.2f} ± {self.error:.2f} points on average."
+        text = f"{count} of {len(self.kept)} pairs; {self.mean:+.2f} ± {self.error:.2f} points on average."
         decided = [pair for pair in self.kept if pair.outcome != "undecided"]
         if decided:
             same = sum(pair.printed * pair.difference > 0 for pair in decided)
-            said += f" The printed figures point the same way in {same} of the {len(decided)} decided pairs."
+            text += f" The printed figures point the same way in {same} of the {len(decided)} decided pairs."
         elif all(pair.error is None for pair in self.kept):
-            said += " With one seed nothing is decided."
+            text += " With one seed nothing is decided."
         worse = {pair.name: pair.difference for pair in self.kept if pair.outcome == "worse"}
-        return f"{said} Worse: {listed(worse)}." if worse else said
+        return f"{text} Worse: {list_differences(worse)}." if worse else text
 
 
-def listed(differences: Mapping[str, float], most: int = 6) -> str:
-    """The lowest first, and how many more there are: birds MLP Unary -5.8; scene MLP Unary -2.1."""
-    lowest = sorted(differences.items(), key=lambda one: one[1])
-    said = "; ".join(f"{name} {value:+.1f}" for name, value in lowest[:most])
-    return f"{said}; and {len(lowest) - most} more" if len(lowest) > most else said
+def list_differences(differences: Mapping[str, float], most: int = 6) -> str:
+    """The lowest first, and the number of those left out: birds MLP Unary -5.8; scene MLP Unary -2.1."""
+    lowest = sorted(differences.items(), key=lambda item: item[1])
+    text = "; ".join(f"{name} {value:+.1f}" for name, value in lowest[:most])
+    return f"{text}; and {len(lowest) - most} more" if len(lowest) > most else text
 
 
 def pairs(table: Table, ours: Mapping[str, str], other: Mapping[str, str], same: Collection[str]) -> list[Pair]:
-    """Each cell of the rows that have the names `ours`, beside that of the row with `other` and the `same` names.
+    """The cells of each row with the names `ours`, paired with those of the row with `other` and the `same` names.
 
-    Only columns in which both have a printed figure.
+    Only columns in which both have a printed value.
     """
-    found = []
-    for one in table.rows:
-        for two in table.rows:
-            if not (ours.items() <= one.setting.items() and other.items() <= two.setting.items()):
+    result = []
+    for our_row in table.rows:
+        for other_row in table.rows:
+            if not (ours.items() <= our_row.setting.items() and other.items() <= other_row.setting.items()):
                 continue
-            if any(one.setting[name] != two.setting[name] for name in same):
+            if any(our_row.setting[name] != other_row.setting[name] for name in same):
                 continue
             for column in table.columns:
-                cells = one.cell(column), two.cell(column)
+                cells = our_row.cell(column), other_row.cell(column)
                 if all(cell.printed is not None for cell in cells):
-                    found.append(Pair(f"{column} {' '.join(one.heads[1:])}", *cells))
-    return found
+                    result.append(Pair(f"{column} {' '.join(our_row.heads[1:])}", *cells))
+    return result
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and its standard error, which one value alone does not have."""
+    """The mean and its standard error, NaN for a single value."""
     mean = sum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan
     return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
 
 
-def _printed(pairs: Sequence[Pair]) -> str:
+def _printed_evidence(pairs: Sequence[Pair]) -> str:
     differences = [pair.printed for pair in pairs]
     better, worse = (sum(sign * value > 0 for value in differences) for sign in (1, -1))
     mean, error = _mean(differences)

@@ -23,21 +23,23 @@ import scipy.optimize
 from jax.flatten_util import ravel_pytree
 from sklearn.decomposition import PCA
 
-from .. import datasets
-from .._types import Array, Batch, Float, Key, Scalar
-from ..couplings import Bilinear
-from ..divergences import AbstractDivergence
-from ..energy import Energy
-from ..estimators.names import LOSSES
-from ..model import EBM
-from ..networks import Linear
-from ..objectives import MinMin
-from ..partition import Table
-from ..structures import Cube
-from .document import Claim, Figure, Panel, Series
-from .protocol import PROTOCOL, Effort, Look, standardized
+from partita import datasets
+from partita._types import Array, Batch, Float, Key, Scalar
+from partita.couplings import Bilinear
+from partita.divergences import AbstractDivergence
+from partita.energy import Energy
+from partita.estimators.names import LOSSES
+from partita.model import EBM
+from partita.networks import Linear
+from partita.objectives import MinMin
+from partita.partition import Table
+from partita.structures import Cube
 
-__all__ = ["Path", "Problem", "build", "claim", "compute", "descend", "minimum", "problem", "slope", "wanted"]
+from .document import Claim, Figure, Panel, Series
+from .protocol import standardize
+from .settings import PROTOCOL, Effort, Lookup
+
+__all__ = ["Path", "Problem", "build", "claim", "compute", "configurations", "descend", "minimum", "problem", "slope"]
 
 # Whitened principal components: few enough for a minimizer to exist without penalty. With all features a label of
 # emotions is linearly separable, and F has an infimum only.
@@ -68,7 +70,7 @@ Vector = Float[Array, " size"]
 class Problem(NamedTuple):
     """F, as a function of all parameters in one vector z: those of w, then the v_i.
 
-    `scale` is 1 for w and n for v: the squared norm of z is sum z^2 / scale. `model` makes a model of z.
+    `scale` is 1 for w and n for v: the squared norm of z is sum z^2 / scale. `model` is the model with parameters z.
     """
 
     rows: Batch
@@ -94,15 +96,15 @@ class Problem(NamedTuple):
     def gradient(self, z: Vector, size: int, draws: int, *, key: Key) -> Vector:
         """An unbiased estimate of the gradient of F by `size` rows, with `draws` from q for each."""
         rows_key, draws_key = jax.random.split(key)
-        chosen = jax.random.randint(rows_key, (size,), 0, len(self.rows.y))
-        batch = jax.tree.map(lambda a: a[chosen], self.rows)
+        indices = jax.random.randint(rows_key, (size,), 0, len(self.rows.y))
+        batch = jax.tree.map(lambda a: a[indices], self.rows)
         objective = MinMin(draws, "per-row", proposal=None)
         slope = jax.grad(lambda z: objective.loss(self.model(z), None, batch, key=draws_key)[0])(z)
         return slope + self.penalty * z / self.scale
 
 
 def problem(x: np.ndarray, y: np.ndarray, f: AbstractDivergence, *, penalty: float, size: int) -> Problem:
-    """F of label sets with a unary g, from g = 0 and tau = -f'(1); in the precision that is switched on.
+    """F of label sets with a unary g, from g = 0 and tau = -f'(1), in the precision that is enabled.
 
     `smoothness` is that of batches of `size` rows: L (1 - 1/size) + L_max / size, L that of F and L_max a bound on the
     largest of one row's, in the norm of `scale`. Both are taken at the start, where f+*'' is 1 for KL and chi-square
@@ -126,30 +128,30 @@ def problem(x: np.ndarray, y: np.ndarray, f: AbstractDivergence, *, penalty: flo
     return Problem(rows, np.asarray(flat), scale, model, penalty, smoothness)
 
 
-def minimum(given: Problem) -> scipy.optimize.OptimizeResult:
+def minimum(problem: Problem) -> scipy.optimize.OptimizeResult:
     """The minimizer of F by L-BFGS; `fun` is F*, `x` is z."""
-    root = np.sqrt(given.scale)
-    both = jax.jit(jax.value_and_grad(lambda z: given.value(root * z)))
-    found = scipy.optimize.minimize(
-        lambda z: tuple(np.asarray(part, float) for part in both(z)),
-        given.start / root,
+    root = np.sqrt(problem.scale)
+    value_and_gradient = jax.jit(jax.value_and_grad(lambda z: problem.value(root * z)))
+    result = scipy.optimize.minimize(
+        lambda z: tuple(np.asarray(part, float) for part in value_and_gradient(z)),
+        problem.start / root,
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 10_000, "maxfun": 20_000, "maxcor": 30, "ftol": 0.0, "gtol": 1e-9},
     )
-    found.x = root * found.x
-    return found
+    result.x = root * result.x
+    return result
 
 
 class Path(NamedTuple):
-    """F after given numbers of steps, of the last iterate and of the average of all; one row per run."""
+    """F at several numbers of steps, of the last iterate and of the average of all; one row per run."""
 
     last: np.ndarray
     average: np.ndarray
 
 
 def descend(
-    given: Problem, horizons: np.ndarray, *, power: float, keys: Array, checks: np.ndarray, size: int, draws: int
+    problem: Problem, horizons: np.ndarray, *, power: float, keys: Array, checks: np.ndarray, size: int, draws: int
 ) -> Path:
     """F along SGD with step sizes (1 + t / horizon)^-power / (2 smoothness), one run for each horizon and key.
 
@@ -159,28 +161,28 @@ def descend(
 
     def step(t, state, horizon, key):
         z, average = state
-        rate = (1 + t / horizon) ** -power / (2 * given.smoothness)
-        z = z - rate * given.scale * given.gradient(z, size, draws, key=jax.random.fold_in(key, t))
+        rate = (1 + t / horizon) ** -power / (2 * problem.smoothness)
+        z = z - rate * problem.scale * problem.gradient(z, size, draws, key=jax.random.fold_in(key, t))
         return z, average + (growth + 1) / (t + growth + 1) * (z - average)
 
     @jax.jit
     def advance(state, start, end):
-        def one(state, horizon, key):
+        def run(state, horizon, key):
             return jax.lax.fori_loop(start, end, functools.partial(step, horizon=horizon, key=key), state)
 
-        return jax.vmap(one)(state, horizons, keys)
+        return jax.vmap(run)(state, horizons, keys)
 
-    now = np.tile(given.start, (len(horizons), 1))
-    state, told = (now, now), []
+    first = np.tile(problem.start, (len(horizons), 1))
+    state, states = (first, first), []
     for start, end in zip([0, *checks[:-1]], checks, strict=True):
         state = advance(state, start, end)
-        told.append(state)
-    values = jax.jit(lambda zs: jax.lax.map(given.value, zs))
-    last, average = (np.stack([values(state[i]) for state in told], axis=1) for i in (0, 1))
+        states.append(state)
+    values = jax.jit(lambda zs: jax.lax.map(problem.value, zs))
+    last, average = (np.stack([values(state[i]) for state in states], axis=1) for i in (0, 1))
     return Path(last, average)
 
 
-def wanted(effort: Effort) -> list[dict[str, Any]]:
+def configurations(effort: Effort) -> list[dict[str, Any]]:
     """The configurations of the figure."""
     shared = {
         "features": FEATURES,
@@ -205,31 +207,31 @@ def wanted(effort: Effort) -> list[dict[str, Any]]:
     ]
 
 
-def compute(given: Mapping[str, Any]) -> dict[str, Any]:
+def compute(config: Mapping[str, Any]) -> dict[str, Any]:
     """F - F* of the last and of the average iterate by the number of steps, means over the seeds.
 
     Step sizes by the theory: 2 / (mu t + 4 smoothness) with a penalty mu; without one c / sqrt(t + horizon), the first
-    being 1 / (2 smoothness) again, with the horizon that has the lowest F of the average iterate after all steps, under
-    a seed of its own. `noise` is the root mean square distance of stochastic gradients from their mean, at the start
+    being 1 / (2 smoothness) again, with the horizon that has the lowest F of the average iterate after all steps, with
+    another seed. `noise` is the root mean square distance of stochastic gradients from their mean, at the start
     and at the minimum: under KL there is no bound for all z.
     """
-    x, y, _, _ = standardized(datasets.split(datasets.load(given["dataset"])))
-    rule, steps, size, draws = (RULES[given["rule"]], given["steps"], given["batch_size"], given["draws"])
-    count = min(given["features"], *x.shape)
-    # SGD itself needs it too: 10^5 steps into a run an average moves by less than float32 can tell.
+    x, y, _, _ = standardize(datasets.split(datasets.load(config["dataset"])))
+    rule, steps, size, draws = (RULES[config["rule"]], config["steps"], config["batch_size"], config["draws"])
+    count = min(config["features"], *x.shape)
+    # SGD needs float64 too: 10^5 steps into a run a step moves the average by less than float32 resolves.
     with jax.enable_x64(True):
         x = PCA(count, whiten=True, svd_solver="full").fit_transform(np.asarray(x, float))
-        one = problem(x, y, LOSSES[given["loss"]], penalty=given["penalty"], size=size)
-        best = minimum(one)
+        convex = problem(x, y, LOSSES[config["loss"]], penalty=config["penalty"], size=size)
+        best = minimum(convex)
         checks = np.unique(np.geomspace(1, steps, round(CHECKS_PER_DECADE * np.log10(steps)) + 1).round().astype(int))
-        run = functools.partial(descend, one, power=rule.power, size=size, draws=draws)
-        if one.penalty:
-            horizon = 4 * one.smoothness / one.penalty
+        run = functools.partial(descend, convex, power=rule.power, size=size, draws=draws)
+        if convex.penalty:
+            horizon = 4 * convex.smoothness / convex.penalty
         else:
             horizons = steps * np.array(HORIZONS)
-            keys = jax.random.split(jax.random.key(len(given["seeds"])), len(horizons))
+            keys = jax.random.split(jax.random.key(len(config["seeds"])), len(horizons))
             horizon = float(horizons[np.argmin(run(horizons, keys=keys, checks=np.array([steps])).average[:, -1])])
-        keys = jnp.stack([jax.random.key(seed) for seed in given["seeds"]])
+        keys = jnp.stack([jax.random.key(seed) for seed in config["seeds"]])
         path = run(np.full(len(keys), horizon), keys=keys, checks=checks)
         return {
             "step": checks.tolist(),
@@ -237,71 +239,72 @@ def compute(given: Mapping[str, Any]) -> dict[str, Any]:
             "average": (path.average - best.fun).mean(axis=0).tolist(),
             "minimum": float(best.fun),
             "gradient": float(np.abs(best.jac).max()),
-            "smoothness": one.smoothness,
+            "smoothness": convex.smoothness,
             "horizon": horizon,
-            "noise": _noise(one, np.stack([one.start, best.x]), size, draws),
+            "noise": _noise(convex, np.stack([convex.start, best.x]), size, draws),
         }
 
 
-def slope(found: Mapping[str, Any], what: str) -> float:
-    """Of log(F - F*) by log(t), least squares over the last decade of steps."""
-    steps, values = np.asarray(found["step"], float), np.asarray(found[what])
+def slope(result: Mapping[str, Any], iterate: str) -> float:
+    """The slope of log(F - F*) by log(t), by least squares over the last decade of steps."""
+    steps, values = np.asarray(result["step"], float), np.asarray(result[iterate])
     late = (steps >= steps[-1] / 10) & (values > 0)
     return float(np.polyfit(np.log(steps[late]), np.log(values[late]), 1)[0])
 
 
-def build(look: Look, effort: Effort) -> Figure:
-    """The figure with what there is."""
-    panels = [_panel(given, found) for given in wanted(effort) if (found := look(given))]
+def build(lookup: Lookup, effort: Effort) -> Figure:
+    """The figure of the stored results."""
+    panels = [_panel(config, result) for config in configurations(effort) if (result := lookup(config))]
     return Figure("figure5", *_CAPTION, tuple(panels))
 
 
-def claim(look: Look, effort: Effort) -> Claim:
-    """The rates of the section on joint convexity. That of the average iterate counts, of which the theory speaks."""
+def claim(lookup: Lookup, effort: Effort) -> Claim:
+    """The rates of the section on joint convexity, of the average iterate: the theory is about it."""
     text = (
         "In the convex case (linear g, one tau per row) SGD converges at the rate 1/√t, and with a strongly convex "
         "penalty at the rate 1/t: over the last decade of steps log(F − F*) of the average iterate falls with slope "
         + " and ".join(f"{rule.enough:g}" for rule in RULES.values())
         + " or steeper."
     )
-    results = [(given, look(given)) for given in wanted(effort)]
-    if any(found is None for _, found in results):
+    results = [(config, lookup(config)) for config in configurations(effort)]
+    if any(result is None for _, result in results):
         return Claim(text, None, "Not all runs were made.")
-    held, said = [], []
-    for given, found in results:
-        if found:
-            rule, average, last = RULES[given["rule"]], slope(found, "average"), slope(found, "last")
-            held.append(average <= rule.enough)
-            # A run that has most of its way before it says little of its rate.
-            left = found["average"][-1] / found["average"][0]
-            name = f"{given['dataset']} {given['loss']}, {rule.name}"
-            said.append(f"{name}: {average:.2f} ({last:.2f}), {left:.2g} left")
+    verdicts, slopes = [], []
+    for config, result in results:
+        if result:
+            rule, average, last = RULES[config["rule"]], slope(result, "average"), slope(result, "last")
+            verdicts.append(average <= rule.enough)
+            # The slope of a run that is still far from the minimum says little about its rate.
+            left = result["average"][-1] / result["average"][0]
+            name = f"{config['dataset']} {config['loss']}, {rule.name}"
+            slopes.append(f"{name}: {average:.2f} ({last:.2f}), {left:.2g} left")
     words = "Slope of the average (of the last) iterate, and the share of the first F − F* that is left"
-    return Claim(text, all(held), f"{sum(held)} of {len(held)} runs. {words}: {'; '.join(said)}.")
+    return Claim(text, all(verdicts), f"{sum(verdicts)} of {len(verdicts)} runs. {words}: {'; '.join(slopes)}.")
 
 
-def _panel(given: Mapping[str, Any], found: Mapping[str, Any]) -> Panel:
-    rule, steps = RULES[given["rule"]], tuple(map(float, found["step"]))
+def _panel(config: Mapping[str, Any], result: Mapping[str, Any]) -> Panel:
+    rule, steps = RULES[config["rule"]], tuple(map(float, result["step"]))
     names = {"last": "last iterate", "average": "average iterate"}
     series = [
-        Series(f"{name}: slope {slope(found, what):.2f}", steps, tuple(found[what])) for what, name in names.items()
+        Series(f"{name}: slope {slope(result, iterate):.2f}", steps, tuple(result[iterate]))
+        for iterate, name in names.items()
     ]
     # Over the decade of the slopes, through the end of the average's curve.
     ends = (steps[-1] / 10, steps[-1])
-    line = tuple(found["average"][-1] * (steps[-1] / t) ** rule.power for t in ends)
+    line = tuple(result["average"][-1] * (steps[-1] / t) ** rule.power for t in ends)
     series.append(Series(f"{rule.name}: slope {-rule.power:g}", ends, line))
-    penalty = f"penalty {given['penalty']:g}" if given["penalty"] else "no penalty"
-    title = f"{given['dataset']}, {given['loss']}, {penalty}"
+    penalty = f"penalty {config['penalty']:g}" if config["penalty"] else "no penalty"
+    title = f"{config['dataset']}, {config['loss']}, {penalty}"
     return Panel(title, "step t", "F − F* (train)", tuple(series), log_x=True, log_y=True)
 
 
-def _noise(given: Problem, points: np.ndarray, size: int, draws: int) -> list[float]:
-    """At each of some points, by 1000 gradients, in the norm dual to that of `scale`."""
+def _noise(problem: Problem, points: np.ndarray, size: int, draws: int) -> list[float]:
+    """The noise of the gradient at each point, by 1000 gradients, in the norm dual to that of `scale`."""
 
     def of_point(z):
         keys = jax.random.split(jax.random.key(0), 1000)
-        found = jax.lax.map(lambda key: given.gradient(z, size, draws, key=key), keys)
-        return jnp.sqrt(jnp.sum(found.var(axis=0) * given.scale))
+        gradients = jax.lax.map(lambda key: problem.gradient(z, size, draws, key=key), keys)
+        return jnp.sqrt(jnp.sum(gradients.var(axis=0) * problem.scale))
 
     return np.asarray(jax.jit(lambda zs: jax.lax.map(of_point, zs))(points)).tolist()
 

@@ -10,48 +10,50 @@ from string import Template
 from ..document import Agreement, Cell, Claim, Figure, Report, Row, Table
 from . import svg
 from .words import (
-    COUNTED,
+    COUNT_LABELS,
     KEY,
     SIGNS,
     clean,
-    counted,
     counts,
+    difference,
     footnotes,
     heading,
     number,
     ours,
-    signed,
     slugs,
     spread,
+    summaries,
     verdict,
 )
 
 __all__ = ["document"]
 
-# What can be shown first, and what the cells then say.
-SHOWN = {
+# What can be shown first, and the content of a cell then.
+VIEWS = {
     "ours": "Ours ± spread; below it the paper's figure and the difference.",
     "paper": "The paper's figure; below it ours ± spread and the difference.",
     "difference": "Ours less the paper's figure; below it ours ± spread and the paper's.",
 }
 SPREAD = "± is the standard deviation over the seeds."
-# Names that parts of every page have.
-TAKEN = ("claims", "tables", "figures", "notes", "theme", "tools", "filter", "count", "tip", "heard")
-# More than these do not fit beside each other.
+# Names of the parts of every page.
+PART_NAMES = ("claims", "tables", "figures", "notes", "theme", "tools", "filter", "count", "tip", "heard")
+# More columns do not fit on a screen.
 MOST_COLUMNS = 10
 
 
 def document(report: Report) -> str:
     parts = files(__name__.rpartition(".")[0])
     style, script = ((parts / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    names = slugs([*TAKEN, *(one.name for one in (*report.tables, *report.figures))])[len(TAKEN) :]
+    names = slugs([*PART_NAMES, *(item.name for item in (*report.tables, *report.figures))])[len(PART_NAMES) :]
     tables = list(zip(report.tables, names, strict=False))
     figures = list(zip(report.figures, names[len(tables) :], strict=True))
     about = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in report.about.items())
     sections = [
         _section("claims", "The paper’s claims", _claims(report.claims)),
-        _section("tables", "Tables", [_tools(report), *(_table(*one) for one in tables)] if tables else []),
-        _section("figures", "Figures", [_figure(*one) for one in figures]),
+        _section(
+            "tables", "Tables", [_tools(report), *(_table(table, name) for table, name in tables)] if tables else []
+        ),
+        _section("figures", "Figures", [_figure(figure, name) for figure, name in figures]),
         _section("notes", "Notes", [_notes(report.notes)] if report.notes else []),
     ]
     return Template((parts / "page.html").read_text("utf-8")).substitute(
@@ -77,12 +79,12 @@ def _section(name: str, title: str, parts: list[str]) -> str:
 
 def _links(report: Report, tables: list[tuple[Table, str]], figures: list[tuple[Figure, str]]) -> str:
     links = [("claims", "Claims")] if report.claims else []
-    links += [(name, one.title) for one, name in (*tables, *figures)]
+    links += [(name, item.title) for item, name in (*tables, *figures)]
     return "".join(f'<a href="#{name}">{_text(title)}</a>' for name, title in links)
 
 
 def _overview(tables: list[tuple[Table, str]]) -> str:
-    """One bar per table: how many figures are near the printed ones, above, below, and not run."""
+    """One bar per table: the number of values near the printed ones, above, below, and not run."""
     lines = [
         _counts(f'<a href="#{name}">{_text(table.title)}</a>', tally := table.tally(), counts(tally))
         for table, name in tables
@@ -93,8 +95,8 @@ def _overview(tables: list[tuple[Table, str]]) -> str:
 def _counts(name: str, tally: Mapping[Agreement, int], text: str) -> str:
     """A name, a bar and the counts in words, as an item of a list."""
     shares = "".join(
-        f'<i class="{kind}" style="flex-grow:{tally[kind]}" title="{tally[kind]} {said}">{SIGNS[kind]}</i>'
-        for kind, said in COUNTED.items()
+        f'<i class="{kind}" style="flex-grow:{tally[kind]}" title="{tally[kind]} {label}">{SIGNS[kind]}</i>'
+        for kind, label in COUNT_LABELS.items()
         if tally.get(kind)
     )
     bar = f'<span class="bar" aria-hidden="true">{shares}</span>' if shares else ""
@@ -104,54 +106,54 @@ def _counts(name: str, tally: Mapping[Agreement, int], text: str) -> str:
 def _legend() -> str:
     """The color and the sign of each agreement."""
     kinds = "".join(
-        f'<li><span class="cell {kind}" aria-hidden="true">{SIGNS[kind] or "–"}</span> {_text(said)}</li>'
-        for kind, said in KEY.items()
+        f'<li><span class="cell {kind}" aria-hidden="true">{SIGNS[kind] or "–"}</span> {_text(meaning)}</li>'
+        for kind, meaning in KEY.items()
     )
     return f'<ul class="legend" aria-label="Colors and signs">{kinds}</ul>'
 
 
 def _claims(claims: tuple[Claim, ...]) -> list[str]:
-    def one(claim: Claim) -> str:
-        sign, said = verdict(claim)
-        kind = said.replace(" ", "-")
-        badge = f'<span class="verdict {kind}"><b aria-hidden="true">{sign}</b> {said}</span>'
+    def item(claim: Claim) -> str:
+        sign, words = verdict(claim)
+        kind = words.replace(" ", "-")
+        badge = f'<span class="verdict {kind}"><b aria-hidden="true">{sign}</b> {words}</span>'
         return f'<li>{badge}<div><p>{_text(claim.text)}</p><p class="evidence">{_text(claim.evidence)}</p></div></li>'
 
-    return [f'<ul class="claims">{"".join(map(one, claims))}</ul>'] if claims else []
+    return [f'<ul class="claims">{"".join(map(item, claims))}</ul>'] if claims else []
 
 
 def _tools(report: Report) -> str:
-    """Filter, chips and switch, for all tables together; shown by the script that serves them."""
+    """Filter, chips and switch for all tables; hidden until the script that serves them shows them."""
     blocks = dict.fromkeys(row.block for table in report.tables for row in table.rows if row.block)
     chips = [
-        f'<button type="button" class="chip" aria-pressed="false" data-block="{_text(one)}">{_text(one)}</button>'
-        for one in blocks
+        f'<button type="button" class="chip" aria-pressed="false" data-block="{_text(block)}">{_text(block)}</button>'
+        for block in blocks
     ]
     off: tuple[Agreement, ...] = ("below", "above")
     chips += [
         f'<button type="button" class="chip" aria-pressed="false" data-off="{kind}">{SIGNS[kind]} some {kind}</button>'
         for kind in off
     ]
-    shown = "".join(
-        f'<label><input type="radio" name="show" value="{one}"{" checked" * (one == "ours")}><span>{one}</span></label>'
-        for one in SHOWN
+    switch = "".join(
+        f'<label><input type="radio" name="show" value="{view}"{checked}><span>{view}</span></label>'
+        for view, checked in zip(VIEWS, (" checked", "", ""), strict=True)
     )
-    told = "".join(f'<span class="{one}">{_text(said)}</span>' for one, said in SHOWN.items())
+    texts = "".join(f'<span class="{view}">{_text(text)}</span>' for view, text in VIEWS.items())
     sample = _numbers(Cell(63.0, (65.8, 66.6)))
     return f"""
 <form class="tools" id="tools" hidden>
 <input type="search" id="filter" placeholder="Filter rows" aria-label="Filter rows" autocomplete="off">
-<fieldset class="switch"><legend class="aside">Show first</legend>{shown}</fieldset>
+<fieldset class="switch"><legend class="aside">Show first</legend>{switch}</fieldset>
 <div class="chips">{"".join(chips)}</div>
 <output id="count"></output>
 </form>
-<div class="key"><div class="cell above" aria-hidden="true">{sample}</div><p>{told} {SPREAD}</p></div>
+<div class="key"><div class="cell above" aria-hidden="true">{sample}</div><p>{texts} {SPREAD}</p></div>
 {_legend()}"""
 
 
 def _table(table: Table, name: str) -> str:
     numbers = footnotes(table)
-    # An underscore: no part of a page has one in its name.
+    # No part of a page has an underscore in its name.
     links = {note: f'<a href="#{name}_{place}" title="{_text(note)}">{place}</a>' for note, place in numbers.items()}
     heads = "".join(
         f'<th scope="col" aria-sort="none" class="{kind}"><button type="button">{_text(text)}</button></th>'
@@ -163,12 +165,12 @@ def _table(table: Table, name: str) -> str:
         if row.block != before.block:
             width = len(table.heads) + len(table.columns)
             rows.append(f'<tr class="group"><th scope="rowgroup" colspan="{width}">{_text(row.block)}</th></tr>')
-        again = row.block == before.block and row.heads[:1] == before.heads[:1]
-        rows.append(_row(table, row, again, links))
+        repeats_head = row.block == before.block and row.heads[:1] == before.heads[:1]
+        rows.append(_row(table, row, repeats_head, links))
         before = row
     notes = [f'<li id="{name}_{place}"><sup>{place}</sup> {_text(note)}</li>' for note, place in numbers.items()]
     notes += [f"<li>{_text(note)}</li>" for note in table.notes]
-    summary = "".join(_counts(f"<b>{_text(one)}</b>", tally, text) for one, tally, text in counted(table))
+    summary = "".join(_counts(f"<b>{_text(group)}</b>", tally, text) for group, tally, text in summaries(table))
     wide = len(table.heads) + len(table.columns) > MOST_COLUMNS
     begin = f'<table class="results" style="--columns:{len(table.columns)}">'
     return f"""
@@ -183,37 +185,37 @@ def _table(table: Table, name: str) -> str:
 {f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""}</article>"""
 
 
-def _row(table: Table, row: Row, again: bool, links: Mapping[str, str]) -> str:
-    """`again`: its first head is that of the row above, and need not be read twice."""
+def _row(table: Table, row: Row, repeats_head: bool, links: Mapping[str, str]) -> str:
+    """`repeats_head`: its first head is that of the row above, and is hidden."""
     label = f'<small class="block">{_text(row.block)}</small>' if row.block else ""
     texts = [_text(text) for text in row.heads]
     if any(texts[1:]):
         heads = [f'<th scope="row">{text}{"" if place else label}</th>' for place, text in enumerate(texts)]
     else:
-        # What is no setting of the paper's method has a title in place of all heads.
+        # Other methods have a title in place of all heads.
         heads = [f'<th scope="row" colspan="{len(texts)}">{texts[0]}{label}</th>']
     cells = (_cell(column, row.cell(column), links) for column in table.columns)
-    kind = ' class="again"' if again else ""
+    kind = ' class="again"' if repeats_head else ""
     return f'<tr{kind} data-block="{_text(row.block)}">{"".join(heads)}{"".join(cells)}</tr>'
 
 
 def _cell(column: str, cell: Cell, links: Mapping[str, str]) -> str:
-    known = {"ours": cell.ours, "paper": cell.printed, "difference": cell.difference}
-    data = "".join(f' data-{name}="{value!r}"' for name, value in known.items() if value is not None)
+    values = {"ours": cell.ours, "paper": cell.printed, "difference": cell.difference}
+    data = "".join(f' data-{name}="{value!r}"' for name, value in values.items() if value is not None)
     seeds = f' title="Seeds: {", ".join(map(number, cell.values))}"' if len(cell.values) > 1 else ""
-    note = f"<sup>{' '.join(links[one] for one in dict.fromkeys(cell.notes))}</sup>" if cell.notes else ""
+    note = f"<sup>{' '.join(links[note] for note in dict.fromkeys(cell.notes))}</sup>" if cell.notes else ""
     return f'<td class="cell {cell.agreement}" data-label="{_text(column)}"{data}{seeds}>{_numbers(cell)}{note}</td>'
 
 
 def _numbers(cell: Cell) -> str:
-    """Three figures, each with its name for those who hear the page."""
+    """Three values, each with its name for screen readers."""
     parts = {"ours": f"{ours(cell)}<small>{spread(cell).replace(' ', '')}</small>"}
     if cell.printed is not None:
         parts["paper"] = number(cell.printed)
     if cell.difference is not None:
-        parts["difference"] = signed(cell)
-    named = (f'<span class="{name}"><span class="aside">{name} </span>{text}</span>' for name, text in parts.items())
-    return f'<div class="figures">{" ".join(named)}</div>'
+        parts["difference"] = difference(cell)
+    spans = (f'<span class="{name}"><span class="aside">{name} </span>{text}</span>' for name, text in parts.items())
+    return f'<div class="figures">{" ".join(spans)}</div>'
 
 
 def _notes(notes: tuple[str, ...]) -> str:
