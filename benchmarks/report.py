@@ -19,7 +19,7 @@ WIDTH = 128
 def unary_model(key: jax.Array, features: int, labels: int) -> pt.EBM:
     """Linear unary energy and tau(x) an MLP, as in the paper's Figure 1."""
     h_key, tau_key = jax.random.split(key)
-    g = pt.Energy(pt.networks.Linear(features, labels, key=h_key), pt.couplings.Bilinear(pt.polytopes.Cube(labels)))
+    g = pt.Energy(pt.networks.Linear(features, labels, key=h_key), pt.couplings.Bilinear(pt.structures.Cube(labels)))
     return pt.EBM(g, pt.partition.Network(pt.networks.MLP(features, (), width=WIDTH, key=tau_key)))
 
 

@@ -32,7 +32,6 @@ _MODULES = (
     "partition",
     "persistence",
     "plots",
-    "preprocessing",
     "progress",
     "regularizers",
     "samplers",

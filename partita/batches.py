@@ -20,7 +20,18 @@ from .model import EBM
 from .partition import table_of
 from .structures import AbstractSpace
 
-__all__ = ["AbstractRows", "AbstractSource", "Chunk", "Preferences", "Rows", "Scores", "Stream", "batch"]
+__all__ = [
+    "AbstractRows",
+    "AbstractSource",
+    "CheckedRows",
+    "Chunk",
+    "Features",
+    "Preferences",
+    "Rows",
+    "Scores",
+    "Stream",
+    "batch",
+]
 
 
 class Chunk(NamedTuple):
@@ -77,7 +88,40 @@ class AbstractRows(AbstractSource):
 
     def open(self, model, *, key):
         x, y, weight = _check_rows(model.space, self.x, self.y, self.weight)
-        n = y.shape[0]
+        rows = CheckedRows(
+            Features(x),
+            y,
+            weight=weight,
+            reference=self.reference,
+            batch_size=self.batch_size,
+            free=check_free(model.space, self.free, y.shape[0]),
+            target=self.target(model.space, y),
+        )
+        return rows.open(model, key=key)
+
+
+class CheckedRows(AbstractSource):
+    """Rows whose x, y, weights and targets have been checked: only what depends on the model still is.
+
+    The estimators check at their own border, and make these.
+    """
+
+    def __init__(
+        self,
+        x: "Features",
+        y: np.ndarray,
+        *,
+        weight: Any = None,
+        reference: PyTree = None,
+        batch_size: int | None = None,
+        free: Any = None,
+        target: PyTree = None,
+    ):
+        self.x, self.y, self.free, self.weight = x, y, free, weight
+        self.reference, self.batch_size, self.target = reference, batch_size, target
+
+    def open(self, model, *, key):
+        x, y, n = check_features(self.x), self.y, self.y.shape[0]
         if n == 1:
             raise ValueError("The data have one row; p(y|x) cannot be learned from a single example. Give at least 2.")
         table = table_of(model.tau)
@@ -89,10 +133,11 @@ class AbstractRows(AbstractSource):
         _check_possible(model, self.reference, y, self.free)
         _check_batch_size(self.batch_size, n, x)
         check_model(model, x.shape[1:])
+        # Mean one, so that a batch's loss is a plain mean of weighted losses.
+        weight = None if self.weight is None else jnp.asarray(self.weight / self.weight.mean(), float)
         # Sparse features stay on the host, apart from the arrays of the batch.
         features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
-        target, free = self.target(model.space, y), check_free(model.space, self.free, n)
-        data = Batch(features, jnp.asarray(y), jnp.arange(n), weight, self.reference, target, free)
+        data = Batch(features, jnp.asarray(y, int), jnp.arange(n), weight, self.reference, self.target, self.free)
         return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
 
 
@@ -198,7 +243,8 @@ class _StreamReader(AbstractReader):
 def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, free: Any = None) -> Batch:
     """Checked rows that are not training rows: for validation, or to call an objective by hand."""
     dense = x.toarray() if scipy.sparse.issparse(x) else x
-    dense, y, weight = _check_rows(model.space, dense, y, weight, normalize=False)
+    dense, y, weight = _check_rows(model.space, dense, y, weight)
+    weight = None if weight is None else jnp.asarray(weight, float)
     check_reference(model, reference, y.shape[0])
     check_model(model, dense.shape[1:])
     free = check_free(model.space, free, y.shape[0])
@@ -210,8 +256,20 @@ def alike(made: Batch) -> Batch:
     return dataclasses.replace(made, free=jnp.zeros_like(made.y)) if made.free is None else made
 
 
+class Features:
+    """Rows of x that have been checked: finite numbers, an array or csr. Whatever takes x takes them, unchecked."""
+
+    def __init__(self, values: Any):
+        self.values, self.shape = values, values.shape
+
+    def __getitem__(self, rows: Any) -> "Features":
+        return Features(self.values[rows])
+
+
 def check_features(x: Any) -> Any:
-    """x as float, sparse or dense, or an error that says what is wrong."""
+    """x as float, sparse or dense, or an error that says what is wrong. `Features` have been checked before."""
+    if isinstance(x, Features):
+        return x.values.astype(jnp.zeros(0).dtype, copy=False)
     if scipy.sparse.issparse(x):
         x = x.tocsr()
         values, shape = x.data, x.shape
@@ -313,7 +371,7 @@ def _contains(space: AbstractSpace, y):
     return jax.vmap(space.contains)(y)
 
 
-def _check_rows(space, x, y, weight, normalize=True):
+def _check_rows(space, x, y, weight):
     x = check_features(x)
     n = x.shape[0]
     y = check_outputs(space, y, n)
@@ -324,8 +382,7 @@ def _check_rows(space, x, y, weight, normalize=True):
         raise ValueError(f"weight must have shape {(n,)}, one per row; got {weight.shape}.")
     if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise ValueError(f"weight must be finite, non-negative and not all zero; got values from {weight.min()}.")
-    # Mean one, so that a batch's loss is a plain mean of weighted losses.
-    return x, y, jnp.asarray(weight / weight.mean() if normalize else weight, float)
+    return x, y, weight
 
 
 def check_reference(model: EBM, reference: PyTree, n: int) -> None:
@@ -342,7 +399,7 @@ def check_reference(model: EBM, reference: PyTree, n: int) -> None:
         raise ValueError(f"The reference needs one set of parameters for each of {n} rows; got shapes {shapes}.")
 
 
-def _check_possible(model: EBM, reference: PyTree, y: np.ndarray, free: Any) -> None:
+def _check_possible(model: EBM, reference: PyTree, y: np.ndarray, free: Array | None) -> None:
     """Raise where q excludes what is observed: its likelihood would be 0 whatever is learned."""
     q = model.q if reference is None else reference
     infinite = any(np.isinf(leaf).any() for leaf in jax.tree.leaves(eqx.filter(q, eqx.is_array)))

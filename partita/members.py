@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._types import Array, Batch, Bool, Float, Key, PyTree
-from .batches import AbstractRows, Chunk
+from .batches import AbstractRows, CheckedRows, Chunk
 from .energy import Energy
 from .model import EBM
 from .networks import Mean, Scaled
@@ -45,7 +45,8 @@ class Members(eqx.Module):
 
     `models` are the best seen of each member where rows are held out, else the last. `losses` has the loss of every
     step, `scales` the largest |g| where the objective records it, `measures` the held-out loss of every validation; all
-    with a column for each member, NaN after its end. `steps` says when the validations were.
+    with a column for each member, NaN after its end. `steps` says when the validations were, `interrupted` whether
+    KeyboardInterrupt ended the run.
     """
 
     models: EBM
@@ -54,6 +55,7 @@ class Members(eqx.Module):
     scales: Float[np.ndarray, "steps members"]
     measures: Float[np.ndarray, "validations members"]
     steps: tuple[int, ...] = eqx.field(static=True)
+    interrupted: bool = eqx.field(static=True, default=False)
 
     @property
     def best(self) -> Float[np.ndarray, " members"]:
@@ -117,7 +119,7 @@ def start(solver: Solver, models: EBM, *, key: Any, state: State | None = None) 
 def fit(
     solver: Solver,
     models: EBM,
-    data: AbstractRows,
+    data: AbstractRows | CheckedRows,
     *,
     weights: Float[np.ndarray, "members n"] | None = None,
     held: Batch | None = None,
@@ -134,7 +136,8 @@ def fit(
 
     `held` has a leading axis for the members; every `every` steps the `judge` (the solver's own objective unless given)
     measures each member on its own rows, and a member stops that has not improved `patience` times. `keep` is told
-    everything there is after each chunk: `resume` goes on from it, to the same end bit for bit.
+    everything there is after each chunk: `resume` goes on from it, to the same end bit for bit. KeyboardInterrupt ends
+    the run after the last whole chunk, with a result that says so; before the first one it is raised.
     """
     judge = solver.objective if judge is None else judge
     data_key, judge_key = jax.random.split(jax.random.fold_in(key, 1))
@@ -145,18 +148,22 @@ def fit(
         now = _judge(now, judge, held, judge_key)
     run = _Run(_run_briefly if steps <= BRIEF_STEPS else _run, _for_each(solver, models), *_blocks(now.state.key))
     active, asked = _active(now, patience), False
-    while (step := len(now.losses)) < steps and active.any() and not asked:
-        chunk = reader.read(step, min(every - step % every, steps - step), every)
-        now = _advance(now, run, chunk, weights, active, every)
-        if held is not None:
-            now = _judge(now, judge, held, judge_key)
-        active = _active(now, patience)
-        if keep is not None:
-            keep(now)
-        measure = float(now.measures[-1].mean()) if held is not None else None
-        told = Progress(len(now.losses), steps, float(np.nanmean(now.losses[-1])), measure, now.models)
-        answers = [callback(told) for callback in callbacks]
-        asked = any(answers)
+    try:
+        while (step := len(now.losses)) < steps and active.any() and not asked:
+            chunk = reader.read(step, min(every - step % every, steps - step), every)
+            moved = _advance(now, run, chunk, weights, active, every)
+            now = moved if held is None else _judge(moved, judge, held, judge_key)
+            active = _active(now, patience)
+            if keep is not None:
+                keep(now)
+            measure = float(now.measures[-1].mean()) if held is not None else None
+            told = Progress(len(now.losses), steps, float(np.nanmean(now.losses[-1])), measure, now.models)
+            answers = [callback(told) for callback in callbacks]
+            asked = any(answers)
+    except KeyboardInterrupt:
+        if not len(now.losses):
+            raise
+        return dataclasses.replace(now, interrupted=True)
     return now
 
 

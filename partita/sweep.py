@@ -78,7 +78,7 @@ def train(
     keys = {point.seed: jax.random.key(point.seed) for point in points}
     made = {seed: make(key) for seed, key in keys.items()}
     solver, models = members.stacked(solvers), members.stacked([made[point.seed] for point in points])
-    return members.fit(
+    trained = members.fit(
         solver,
         models,
         data,
@@ -89,3 +89,7 @@ def train(
         callbacks=callbacks,
         resume=members.start(solver, models, key=jnp.stack([keys[point.seed] for point in points])),
     )
+    if trained.interrupted:
+        # Half a training is no result of its configuration.
+        raise KeyboardInterrupt
+    return trained

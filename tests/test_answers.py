@@ -38,7 +38,7 @@ def unchecked_module():
 
 def fitted(estimator, y, model):
     """An estimator as `fit` leaves it, with a model of known weights: nothing is trained."""
-    codec = estimator._codec.fit(y, None)
+    codec, _ = estimator._codec.fit_encode(y)
     state = {"codec_": codec, "classes_": np.arange(y.shape[1]), "scaler_": None, "reference_": Reference(model.q)}
     state |= {"ebm_": model, "objective_": ExactMLE(), "threshold_": None, "seed_": 0, "n_features_in_": D}
     vars(estimator).update(state)

@@ -18,7 +18,7 @@ from paper.protocol import dev_split
 from partita import datasets
 from partita.datasets import DataError, read, text
 from partita.datasets.reading import parsed
-from partita.preprocessing import LabelSets, Rankings
+from partita.estimators.codecs import LabelSets, Rankings
 
 SLOW = ("calhousing", "delicious", "fried", "pendigits", "sushi", "sushi_one_hot", "tmc2007-500")
 HERE = [name for name in datasets.names() if name != "mediamill"]
@@ -202,7 +202,7 @@ def test_label_sets_in_csv(tmp_path):
 def test_missing_labels_are_nan(tmp_path):
     found = read(write(tmp_path, "a.csv", "a,u,v\n1,?,1\n2,0,\n"), task="multilabel", labels=2)
     np.testing.assert_array_equal(found.y, [[np.nan, 1], [0, np.nan]])
-    np.testing.assert_array_equal(LabelSets.fit(found.y).encode(found.y).free, [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(LabelSets.fit_encode(found.y)[1].free, [[1, 0], [0, 1]])
 
 
 def test_rankings_are_ranks_if_strict_else_strings(tmp_path):
@@ -212,7 +212,7 @@ def test_rankings_are_ranks_if_strict_else_strings(tmp_path):
     tied = read(write(tmp_path, "b.csv", "likes,x\ne>f>abcdg,1\na>b>c>d>e>f>g,2\n"), task="ranking", labels="likes")
     assert tied.y.tolist() == ["e>f>abcdg", "a>b>c>d>e>f>g"]
     assert tied.classes == tuple("abcdefg")
-    assert Rankings.fit(tied.y).encode(tied.y).y[0].tolist()[4:6] == [0, 1]
+    assert Rankings.fit_encode(tied.y)[1].y[0].tolist()[4:6] == [0, 1]
     words = read(write(tmp_path, "c.csv", "x,y\n1,tuna>eel>squid\n2,eel>squid>tuna\n"), task="ranking")
     assert (words.classes, words.y.tolist()) == (("eel", "squid", "tuna"), [[1, 2, 0], [0, 1, 2]])
     arff = "@relation r\n@attribute x real\n@attribute y string\n@data\n1,'b>a'\n2,a>b\n"

@@ -179,6 +179,43 @@ def test_the_same_seed_gives_the_same_bits(of_sets):
     assert of_sets.history_.measures
 
 
+@pytest.mark.parametrize("make", [classifier, ranker])
+def test_x_is_checked_once_and_y_is_read_once(make, monkeypatch):
+    """In every call: X by scikit-learn and nowhere else, y by its codec."""
+    passes, reads = [], []
+
+    def counted(check):
+        def counting(values, *args, **options):
+            # Five features: nothing else has the shape of X.
+            if np.ndim(values) == 2 and np.shape(values)[1] == 5 and np.asarray(values).dtype.kind == "f":
+                passes.append(check.__name__)
+            return check(values, *args, **options)
+
+        return counting
+
+    for where, name in ((np, "isfinite"), (np, "isnan"), (sklearn.utils.validation, "_assert_all_finite")):
+        monkeypatch.setattr(where, name, counted(getattr(where, name)))
+    y = SETS if make is classifier else RANKS
+    codec = sys.modules[make()._codec.__module__]
+    parse = codec._parse
+    monkeypatch.setattr(codec, "_parse", lambda *args, **options: reads.append("y") or parse(*args, **options))
+    x = np.hstack([X, X[:, :2] ** 2])
+    made = make(decision="micro_f1") if make is classifier else make(penalty=[0.01, 0.1], refit=True)
+    for call, checks, encodings in (
+        (lambda: made.fit(x, y), 1, 1),
+        (lambda: made.partial_fit(x, y), 1, 1),
+        (lambda: made.predict(x), 1, 0),
+        (lambda: made.predict_proba(x, given={0: 0}), 1, 0),
+        (lambda: made.log_prob(x, y), 1, 1),
+        (lambda: made.fit(x, y, eval_set=(x[:6], y[:6])), 2, 2),
+    ):
+        passes.clear()
+        reads.clear()
+        call()
+        assert passes == ["_assert_all_finite"] * checks
+        assert len(reads) == encodings
+
+
 def test_callbacks_and_the_rows_to_stop_on():
     told = []
     asked = [lambda now: told.append(now) or now.step >= 30]

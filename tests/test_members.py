@@ -146,6 +146,24 @@ def test_a_callback_can_end_it(key):
     assert len(found.losses) == 4
 
 
+def test_an_interrupted_run_returns_its_last_whole_chunk(trained, key, monkeypatch):
+    """Between chunks or in the middle of one. Before the first one there is nothing to return."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    between = fit(stack(COUPLING), rows(), jax.random.key(0), callbacks=[interrupt])
+    advance, calls = members._advance, []
+    monkeypatch.setattr(members, "_advance", lambda *args: interrupt() if calls else calls.append(1) or advance(*args))
+    within = fit(stack(COUPLING), rows(), jax.random.key(0))
+    for run in (between, within):
+        assert run.interrupted
+        assert not trained.interrupted
+        np.testing.assert_array_equal(run.losses, trained.losses[:4])
+    with pytest.raises(KeyboardInterrupt):
+        fit(stack(COUPLING), rows(), key)
+
+
 @pytest.mark.parametrize("name", ["unary", "birkhoff", "ising-shared"])
 def test_the_mean_has_the_mean_energy(name, key):
     coupling = COUPLINGS[name]

@@ -67,6 +67,14 @@ def test_a_grid_trains_what_it_is_told_to():
     assert not eqx.tree_equal(end.tau, half.tau)
 
 
+def test_an_interrupted_grid_has_no_result():
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train([sweep.Point(1e-2, 0.0, 0)] * 2, callbacks=[interrupt])
+
+
 def test_no_points_are_refused():
     with pytest.raises(ValueError, match="at least one point"):
         train([])

@@ -10,9 +10,9 @@ import scipy.sparse
 from .. import metrics
 from ..datasets import DataError, Dataset, Task, read
 from ..estimators import LabelRanker, MultilabelClassifier
+from ..estimators.codecs import Rankings, orderings
 from ..estimators.ranker import shared_ranks
 from ..persistence import ConsentError, FileError, load
-from ..preprocessing import Rankings, orderings
 
 __all__ = ["answered", "check", "figures", "open_model", "outputs", "read_for", "remember_names", "task_of"]
 
@@ -118,7 +118,7 @@ def _in_kind(fitted: Fitted, found: Dataset) -> Any:
     """y in the kind of the y that the estimator was fitted on, which `partita fit` chose or someone's Python did."""
     y, kind, labels = outputs(found), fitted.codec_.kind, [str(label) for label in fitted.classes_]
     if found.task == "ranking":
-        return shared_ranks(Rankings.fit(y, labels).encode(y)) if kind == "ranks" else y
+        return shared_ranks(Rankings.fit_encode(y, labels)[1]) if kind == "ranks" else y
     if y.shape[1] != len(labels):
         raise DataError(f"{found.name}: expected {len(labels)} labels, as in the model, got {y.shape[1]}.")
     if set(found.classes) == set(labels):

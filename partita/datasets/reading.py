@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..preprocessing import Rankings
+from ..estimators.codecs import Rankings
 from .formats import Sparse, read_arff, read_csv, read_libsvm, read_parquet
 from .registry import Task
 from .text import PACKED, DataError, Fields, Matrix, dense, shown, unpacked
@@ -204,8 +204,7 @@ def _rankings(table: Fields, column: int, letters: str) -> tuple[np.ndarray, tup
         said = f"expected rankings such as 'b>a>c' in the column {shown(table.columns[column])}, got {shown(texts[0])}."
         raise table.error(0, said)
     try:
-        codec = Rankings.fit(np.array(texts, object), tuple(letters) or None)
-        y, free = codec.encode(np.array(texts, object))
+        codec, (y, free) = Rankings.fit_encode(np.array(texts, object), tuple(letters) or None)
     except ValueError as error:
         raise _at_its_line(table, str(error)) from error
     return (y if free is None else np.array(texts, object)), tuple(map(str, codec.classes))

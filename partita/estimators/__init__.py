@@ -1,6 +1,7 @@
-"""scikit-learn estimators: `MultilabelClassifier` and `LabelRanker`."""
+"""scikit-learn estimators: `MultilabelClassifier` and `LabelRanker`; the codecs of y that they use."""
 
+from . import codecs
 from .multilabel import MultilabelClassifier
 from .ranker import LabelRanker
 
-__all__ = ["LabelRanker", "MultilabelClassifier"]
+__all__ = ["LabelRanker", "MultilabelClassifier", "codecs"]

@@ -18,10 +18,10 @@ from ..inference.rows import over_rows
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
-from ..preprocessing import Encoded, framed
 from ..structures import AbstractRankings, Simplex
 from . import training
 from .base import AbstractEstimator, ParameterAndMethod
+from .codecs import Encoded, framed
 
 DRAWS, BURN_IN = 1000, 100
 # Above, chains say different things.

@@ -10,26 +10,27 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 
 from .. import members, partial
 from .._types import Key, PyTree
+from ..batches import Features
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
 from ..model import EBM
 from ..objectives import AbstractObjective, SurrogateProposal
 from ..partition import AbstractTau, Table
-from ..preprocessing import Encoded, LabelSets, Rankings, Scaler, features
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver
 from ..structures import AbstractMeasure
 from . import names, training
 from .checkpoints import Checkpoint, fingerprint
+from .codecs import Encoded, LabelSets, Rankings
+from .features import Scaler, read_features, scaled
 from .references import Reference, check_reference, fit_reference
 from .triplets import AbstractTriplets, check_observed, given
 
@@ -198,7 +199,9 @@ class AbstractEstimator(BaseEstimator):
             self.seed_, kept = check_random_state(self.random_state).randint(2**31 - 1), None
             if checkpoint is not None:
                 start = self.members_ if self.warm_start and hasattr(self, "members_") else None
-                kept = Checkpoint(checkpoint, fingerprint(self._settings(), raw, data[1:], held, start))
+                kept = Checkpoint(
+                    checkpoint, fingerprint(self._settings(), raw, data[1:], held_raw, held and held[1:], start)
+                )
                 self.seed_ = kept.seed(self.seed_, fixed=self.random_state is not None)
             rng = np.random.RandomState(self.seed_)
             folds = training.folds_of(len(data.y), max(self.members, 2) if self.members > 1 else 5, rng)
@@ -401,13 +404,12 @@ class AbstractEstimator(BaseEstimator):
         if y is None:
             raise ValueError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
         check_consistent_length(x, y)
-        self.codec_ = self._codec.fit(y, classes)
+        self.codec_, (y, free) = self._codec.fit_encode(y, classes)
         self.classes_ = _array_of(self.codec_.classes)
-        y, free = self.codec_.encode(y)
         data = training.Data(x, y, free, self._weights(weight, x, y), target=self._target(triplets, y, free))
         if data.weight is not None and not data.weight.all():
             data = data.take(np.flatnonzero(data.weight))
-        x = data.x
+        x: Any = data.x
         self.scaler_ = Scaler.fit(x, data.weight, dtype=self.dtype) if self.standardize else None
         return data._replace(x=self._scaled(x)), x
 
@@ -435,22 +437,10 @@ class AbstractEstimator(BaseEstimator):
         return triplets.encode(self.codec_, y)
 
     def _features(self, X: Any, first: bool = False) -> Any:
-        return validate_data(
-            self,
-            features(X),
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            reset=first,
-            allow_nd=True,
-            ensure_min_samples=2 if first else 1,
-        )
+        return read_features(X, self, fitting=first)
 
-    def _scaled(self, x: Any) -> Any:
-        with np.errstate(over="ignore"):
-            made = x.astype(self.dtype) if self.scaler_ is None else self.scaler_(x)
-        if not np.isfinite(made.data if scipy.sparse.issparse(made) else made).all():
-            raise ValueError(f"X has values that are too large for {self.dtype}. Scale or clip them first.")
-        return made
+    def _scaled(self, x: Any) -> Features:
+        return scaled(x, self.scaler_, self.dtype)
 
     def _weights(self, weight: Any, x: Any, y: np.ndarray) -> np.ndarray | None:
         """The weights of the rows, if they have any."""

@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 
 from .. import decisions
-from ..preprocessing import Encoded, LabelSets
 from ..structures import Simplex
 from . import names, training
 from .answers import AbstractAnswers, unseen_marginals
+from .codecs import Encoded, LabelSets
 
 # Labels that a warning names.
 NAMED = 5

@@ -6,9 +6,9 @@ import numpy as np
 
 from .. import budget, inference, members, metrics
 from ..model import EBM
-from ..preprocessing import Encoded, Rankings
 from . import names, training
 from .answers import AbstractAnswers
+from .codecs import Encoded, Rankings
 
 
 class LabelRanker(AbstractAnswers):

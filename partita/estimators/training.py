@@ -1,6 +1,5 @@
 """From checked rows to one model: cross-fitted members, the penalty that suits rows they have not seen, their mean."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,10 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from .. import members
-from .._types import Batch, Key, PyTree
-from ..batches import AbstractRows, Preferences, Rows, Scores, alike, batch
+from .._types import Array, Batch, Key, PyTree
+from ..batches import CheckedRows, Features
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..partition import table_of
@@ -30,7 +30,7 @@ class Data(NamedTuple):
     """Checked rows: scaled features, outputs, what of them is free, weights, a reference for each; of triplets the
     worse outputs or the scores, as `target`."""
 
-    x: Any
+    x: Features
     y: np.ndarray
     free: np.ndarray | None = None
     weight: np.ndarray | None = None
@@ -43,20 +43,33 @@ class Data(NamedTuple):
         free, weight, target = (None if part is None else part[rows] for part in parts)
         return Data(self.x[rows], self.y[rows], free, weight, reference, target)
 
-    def rows(self, batch_size: int) -> AbstractRows:
-        options = {"weight": self.weight, "reference": self.reference, "free": self.free}
-        options["batch_size"] = min(batch_size, len(self.y))
-        if self.target is None:
-            return Rows(self.x, self.y, **options)
-        return (Scores if self.target.ndim == 1 else Preferences)(self.x, self.y, self.target, **options)
+    def rows(self, batch_size: int) -> CheckedRows:
+        """As rows to train on."""
+        return CheckedRows(
+            self.x,
+            self.y,
+            weight=self.weight,
+            reference=self.reference,
+            batch_size=min(batch_size, len(self.y)),
+            free=None if self.free is None or not self.free.any() else jnp.asarray(self.free, int),
+            target=self._target(),
+        )
 
-    def batch(self, model: EBM) -> Batch:
+    def batch(self) -> Batch:
         """As a batch that is not trained on."""
-        made = batch(model, self.x, self.y, weight=self.weight, reference=self.reference, free=self.free)
-        if self.target is not None:
-            is_scores = self.target.ndim == 1
-            made = dataclasses.replace(made, target=jnp.asarray(self.target, float if is_scores else None))
-        return made if self.free is None else alike(made)
+        x = self.x.values
+        return Batch(
+            jnp.asarray(x.toarray() if scipy.sparse.issparse(x) else x, float),
+            jnp.asarray(self.y, int),
+            None,
+            None if self.weight is None else jnp.asarray(self.weight, float),
+            self.reference,
+            self._target(),
+            None if self.free is None else jnp.asarray(self.free, int),
+        )
+
+    def _target(self) -> Array | None:
+        return None if self.target is None else jnp.asarray(self.target, float if self.target.ndim == 1 else int)
 
 
 class Plan(NamedTuple):
@@ -137,13 +150,13 @@ def cross_fit(
     Best is the least held-out loss, or the largest `worth` on the rows that the members have not seen.
     """
     solver, num = plan.solver(plan.penalties), len(plan.penalties)
-    first, judge = members.member(models, 0), judge_of(plan.objective, members.member(models, 0))
+    judge = judge_of(plan.objective, members.member(models, 0))
     models = members.member(models, np.tile(np.arange(plan.size), num))
     folds = plan.folds[: plan.size] if judged_on is None and len(plan.folds) >= plan.size else []
     held = None
     if judge is not None and (folds or judged_on is not None):
         judged = [data.take(rows) for rows in _equal(folds)] if judged_on is None else [judged_on] * plan.size
-        held = members.stacked([rows.batch(first) for rows in judged] * num)
+        held = members.stacked([rows.batch() for rows in judged] * num)
     begun = members.start(solver, models, key=key)
     resumed = resume(begun)
     now = members.fit(
@@ -161,6 +174,8 @@ def cross_fit(
         keep=keep,
         resume=begun if resumed is None else resumed,
     )
+    if now.interrupted:
+        raise KeyboardInterrupt
     found = now.models if plan.patience is not None else now.state.model
     price = now.best
     if folds and worth is not None and num > 1:
@@ -178,6 +193,8 @@ def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, call
     """Members that have seen all rows."""
     solver, rows = plan.solver([penalty]), data.rows(plan.batch_size)
     now = members.fit(solver, models, rows, steps=plan.steps, key=key, every=plan.every, callbacks=callbacks)
+    if now.interrupted:
+        raise KeyboardInterrupt
     return Trained(now.models, [], now.losses, [], penalty, endings(now, plan.objective))
 
 
@@ -191,7 +208,7 @@ def worth_by_loss(objective: AbstractObjective, key: Key) -> Callable[[EBM, Data
     """A model's worth on rows that it has not seen: minus the objective's loss."""
 
     def worth(model: EBM, rows: Data) -> float:
-        return -HeldOut(objective, rows.batch(model), key)(model)
+        return -HeldOut(objective, rows.batch(), key)(model)
 
     return worth
 

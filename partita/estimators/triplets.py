@@ -7,7 +7,7 @@ import numpy as np
 
 from ..batches import check_pairs, check_scores
 from ..objectives import AbstractObjective, Preferences, Scores
-from ..preprocessing import LabelSets, Rankings
+from .codecs import LabelSets, Rankings
 
 
 class AbstractTriplets(abc.ABC):

@@ -44,7 +44,6 @@ HOLDERS = (
     "oracles",
     "partial",
     "partition",
-    "preprocessing",
     "regularizers",
     "samplers",
     "solver",

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 import scipy.sparse
 
-from ..structures import Hypercube, Simplex
+from ...structures import Hypercube, Simplex
 from .tables import Encoded, absent, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
 __all__ = ["LabelSets"]
@@ -16,7 +16,7 @@ TABLES = ("matrix", "frame", "sparse")
 
 
 class LabelSets(eqx.Module):
-    """Label sets of one kind, learned by `fit`: `encode` gives 0/1 vectors, `decode` answers in kind.
+    """Label sets of one kind, learned by `fit_encode`: `encode` gives 0/1 vectors, `decode` answers in kind.
 
     | kind | Y | decoded |
     |---|---|---|
@@ -28,9 +28,11 @@ class LabelSets(eqx.Module):
 
     Lists of lists of numbers that are all equally long are a matrix; write sets of numbers as sets.
 
-    >>> sets = LabelSets.fit([{"b"}, {"a", "c"}, set()])
-    >>> sets.classes, sets.encode([{"b", "c"}]).y.tolist()
-    (('a', 'b', 'c'), [[0, 1, 1]])
+    >>> sets, encoded = LabelSets.fit_encode([{"b"}, {"a", "c"}, set()])
+    >>> sets.classes, encoded.y.tolist()
+    (('a', 'b', 'c'), [[0, 1, 0], [1, 0, 1], [0, 0, 0]])
+    >>> sets.encode([{"b", "c"}]).y.tolist()
+    [[0, 1, 1]]
     """
 
     kind: str = eqx.field(static=True)
@@ -39,51 +41,99 @@ class LabelSets(eqx.Module):
     dtype: str = eqx.field(static=True)
 
     @classmethod
-    def fit(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "LabelSets":
-        """Learn kind and classes of Y. `classes` names the columns of a table; else it lists all labels, in order."""
-        kind = _kind(Y)
+    def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[LabelSets, Encoded]":
+        """Learn the codec of Y, and encode Y by it.
+
+        Parameters
+        ----------
+        Y : {array-like, frame, sparse matrix, list}
+            Outputs, of a kind of the table above.
+        classes : sequence, default=None
+            The names of the columns of a table; of any other kind, all labels in their order. By default the columns
+            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
+
+        Returns
+        -------
+        codec : LabelSets
+        encoded : Encoded
+            What `codec.encode(Y)` gives.
+        """
+        kind, values = _parse(Y)
         if kind in TABLES:
-            values = _zero_one(Y)
-            dtype = values.dtype.name if values.dtype.kind in "iub" else "int64"
+            table = _zero_one(values)
+            names = columns(values, table.shape[1], classes)
+            dtype = table.dtype.name if table.dtype.kind in "iub" else "int64"
+            if is_frame(values):
+                table = table[:, [tuple(values.columns).index(name) for name in names]]
             form = "array" if isinstance(Y, scipy.sparse.sparray) else "matrix"
-            return cls(kind, columns(Y, values.shape[1], classes), form, dtype)
+            return cls(kind, names, form, dtype), _encode_table(table)
         if kind == "sets":
-            rows = _rows(Y)
-            seen = ordered((label for row in _checked(rows) for label in row), classes)
-            first = next(row for row in rows if not absent(row))
-            return cls(kind, seen, "set" if isinstance(first, set | frozenset) else "tuple", "object")
-        values, column = _present(Y)
-        seen = ordered(values.tolist(), classes)
+            rows = _checked(values)
+            first = next(row for row in values if not absent(row))
+            seen = ordered((label for row in rows for label in row or ()), classes)
+            codec = cls(kind, seen, "set" if isinstance(first, set | frozenset) else "tuple", "object")
+            return codec, codec._encode_sets(rows)
+        present, column = _present(values)
+        seen = ordered(present.tolist(), classes)
         # Text given in `classes` may be longer than any in Y.
-        dtype = np.array(seen).dtype if values.dtype.kind == "U" else values.dtype
-        return cls(kind, seen, "column" if column else "flat", dtype.str if dtype.kind == "U" else dtype.name)
+        dtype = np.array(seen).dtype if present.dtype.kind == "U" else present.dtype
+        form = "column" if column else "flat"
+        codec = cls(kind, seen, form, dtype.str if dtype.kind == "U" else dtype.name)
+        return codec, codec._encode_classes(present)
 
     @property
     def space(self) -> Hypercube | Simplex:
         return (Simplex if self.kind == "classes" else Hypercube)(len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
-        """Y as 0/1 vectors. Tables of any kind serve one another; frames are matched by their columns' names."""
-        kind = "sets" if self.kind == "sets" and _rows(Y) is not None else _kind(Y)
+        """Encode outputs of the kind of `fit_encode`.
+
+        Parameters
+        ----------
+        Y : {array-like, frame, sparse matrix, list}
+            Outputs. Tables of any kind serve one another; frames are matched by their columns' names.
+
+        Returns
+        -------
+        Encoded
+            0/1 vectors y of shape (n, k), and what of them is not known.
+        """
+        kind, values = _parse(Y, lists_are_sets=self.kind == "sets")
         if kind != self.kind and not {kind, self.kind} <= set(TABLES):
             raise ValueError(f"Y must be of kind {self.kind!r}, as in fit; got {kind!r}. See LabelSets for the kinds.")
-        if self.kind in TABLES:
-            values = _zero_one(selected(Y, self.classes, self.kind == "frame"))
-            if values.shape[1] != len(self.classes):
-                raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {values.shape[1]}.")
-            return _encoded(values == 1, absent_entries(values))
-        if self.kind == "sets":
-            rows = _checked(_rows(Y))
-            y = np.zeros((len(rows), len(self.classes)), bool)
-            found = [(i, label) for i, row in enumerate(rows) for label in row]
-            y[[i for i, _ in found], located(found, self.classes)] = True
-            missing = np.array([absent(row) for row in _rows(Y)], bool)
-            return _encoded(y, np.broadcast_to(missing[:, None], y.shape))
-        where = located(enumerate(_present(Y)[0].tolist()), self.classes)
+        if kind == "sets":
+            return self._encode_sets(_checked(values))
+        if kind == "classes":
+            return self._encode_classes(_present(values)[0])
+        table = _zero_one(selected(values, self.classes, self.kind == "frame"))
+        if table.shape[1] != len(self.classes):
+            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
+        return _encode_table(table)
+
+    def _encode_sets(self, rows: list[list[Hashable] | None]) -> Encoded:
+        y = np.zeros((len(rows), len(self.classes)), bool)
+        pairs = [(i, label) for i, row in enumerate(rows) for label in row or ()]
+        y[[i for i, _ in pairs], located(pairs, self.classes)] = True
+        missing = np.array([row is None for row in rows], bool)
+        return _encoded(y, np.broadcast_to(missing[:, None], y.shape))
+
+    def _encode_classes(self, values: np.ndarray) -> Encoded:
+        where = located(enumerate(values.tolist()), self.classes)
         return _encoded(np.eye(len(self.classes), dtype=bool)[where], np.zeros(1, bool))
 
     def decode(self, y: Any) -> Any:
-        """0/1 vectors of shape (n, k) in the kind of Y."""
+        """Write 0/1 vectors as Y was written.
+
+        Parameters
+        ----------
+        y : array-like of shape (n, k)
+            0/1 vectors.
+
+        Returns
+        -------
+        {ndarray, csr matrix, list}
+            As the column "decoded" of the table above says.
+        """
         y = np.asarray(y)
         if y.ndim != 2 or y.shape[1] != len(self.classes):
             raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
@@ -101,18 +151,25 @@ class LabelSets(eqx.Module):
         return flat[:, None] if self.form == "column" else flat
 
 
-def _kind(Y: Any) -> str:
+def _parse(Y: Any, lists_are_sets: bool = False) -> tuple[str, Any]:
+    """The kind of Y, and Y as a table or as a list of rows.
+
+    Equally long lists of numbers are a table, unless `lists_are_sets`.
+    """
     if scipy.sparse.issparse(Y):
-        return "sparse"
+        return "sparse", Y
     if is_frame(Y):
-        return "frame" if len(Y.columns) > 1 else "classes"
+        return "frame" if len(Y.columns) > 1 else "classes", Y
     rows = _rows(Y)
-    if rows is not None and not (isinstance(Y, list | tuple) and _are_numbers(rows)):
-        return "sets"
-    shape = np.asarray(Y).shape
-    if len(shape) not in (1, 2):
-        raise ValueError(f"Y must be 0/1 with shape (n, k), sets, or one class per row; got shape {shape}.")
-    return "matrix" if shape[1:] > (1,) else "classes"
+    if rows is not None and (lists_are_sets or not (isinstance(Y, list | tuple) and _are_numbers(rows))):
+        return "sets", rows
+    array = np.asarray(Y)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"Y must be 0/1 with shape (n, k), sets, or one class per row; got shape {array.shape}.")
+    if array.shape[1:] <= (1,):
+        return "classes", Y
+    # Of a masked array the mask says what is missing.
+    return "matrix", Y if isinstance(Y, np.ma.MaskedArray) else array
 
 
 def _rows(Y: Any) -> Any:
@@ -134,9 +191,9 @@ def _are_numbers(rows: list) -> bool:
     return all(absent(value) or isinstance(value, number) for row in rows for value in row)
 
 
-def _checked(rows: list) -> list[Any]:
-    """Every row as a collection of labels, empty if it is missing."""
-    made = []
+def _checked(rows: list) -> list[list[Hashable] | None]:
+    """Every row as a list of labels, None if it is missing."""
+    checked: list[list[Hashable] | None] = []
     for i, row in enumerate(rows):
         if isinstance(row, str | bytes):
             raise ValueError(
@@ -145,11 +202,11 @@ def _checked(rows: list) -> list[Any]:
             )
         if not absent(row) and not isinstance(row, set | frozenset | list | tuple | np.ndarray):
             raise ValueError(f"Row {i} must be a set of labels, or None if it is missing; got {row!r}.")
-        labels = [] if absent(row) else list(row)
-        if bad := [label for label in labels if absent(label) or not isinstance(label, Hashable)]:
+        labels = None if absent(row) else list(row)
+        if bad := [label for label in labels or () if absent(label) or not isinstance(label, Hashable)]:
             raise ValueError(f"Row {i} has the label {bad[0]!r}; labels must be strings or numbers.")
-        made.append(labels)
-    return made
+        checked.append(labels)
+    return checked
 
 
 def _present(Y: Any) -> tuple[np.ndarray, bool]:
@@ -172,6 +229,10 @@ def _zero_one(Y: Any) -> np.ndarray:
             f"Y must be 0/1 with shape (n, k); got {values.dtype} with values {found}. For rankings use LabelRanker."
         )
     return values
+
+
+def _encode_table(values: np.ndarray) -> Encoded:
+    return _encoded(values == 1, absent_entries(values))
 
 
 def _encoded(y: np.ndarray, missing: np.ndarray) -> Encoded:

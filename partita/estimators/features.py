@@ -1,37 +1,76 @@
-"""Features: columns that are no numbers are refused by name, and numbers are brought to one scale."""
+"""X at the border of the estimators: converted and checked once, and brought to one scale."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import equinox as eqx
 import numpy as np
 import scipy.sparse
+from sklearn.utils.validation import validate_data
 
-from .tables import absent, is_frame
+from ..batches import Features
+from .codecs.tables import absent, is_frame
 
-__all__ = ["Scaler", "features"]
+__all__ = ["Scaler", "check_columns", "read_features", "scaled"]
 
 # Deviations below this part of a column's largest value are the rounding of float32, not a signal.
 ROUNDING = 1e-7
 
 
-def features(x: Any) -> Any:
-    """x as it is, if it is no frame or all columns of the frame are numbers; else an error that names the columns.
+def check_columns(X: Any) -> None:
+    """Raise where columns of a frame hold no numbers, and name them.
 
-    Shapes, NaN and feature names are the affair of scikit-learn's `validate_data`, which names no column.
+    Everything else about X is checked by scikit-learn's `check_array`, which names no column.
     """
-    if is_frame(x):
-        kinds = enumerate(zip(x.columns, x.dtypes, strict=True))
-        bad = {name: str(dtype) for i, (name, dtype) in kinds if not _is_number(dtype, x, i)}
+    if is_frame(X):
+        kinds = enumerate(zip(X.columns, X.dtypes, strict=True))
+        bad = {name: str(dtype) for i, (name, dtype) in kinds if not _is_number(dtype, X, i)}
         if bad:
             raise ValueError(
                 f"x must hold numbers; got columns of text, categories or dates: {bad}. Encode them first, "
                 "with sklearn.preprocessing.OneHotEncoder for instance."
             )
-    return x
+
+
+def read_features(X: Any, estimator: Any, fitting: bool = False) -> Any:
+    """X as an array or csr of finite numbers: the one place where the estimators convert X and check its values.
+
+    When `fitting`, the number and names of the features are set on the estimator; else they must be the same.
+    """
+    check_columns(X)
+    return validate_data(
+        estimator,
+        X,
+        reset=fitting,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        allow_nd=True,
+        ensure_min_samples=2 if fitting else 1,
+    )
+
+
+def scaled(x: Any, scaler: "Scaler | None", dtype: Literal["float32", "float64"]) -> Features:
+    """Features that have been read, as the model takes them."""
+    if scaler is not None:
+        return Features(scaler(x))
+    with refusing_overflow(dtype):
+        return Features(x.astype(dtype))
+
+
+@contextlib.contextmanager
+def refusing_overflow(dtype: str) -> Iterator[None]:
+    """Finite values become infinite only by overflow, which the processor notices: no other pass is needed."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError as error:
+        raise ValueError(f"X has values that are too large for {dtype}. Scale or clip them first.") from error
 
 
 class Scaler(eqx.Module):
-    """Brings features to one scale: (x - mean) / scale, then within +-clip, so that no absurd value reaches the logits.
+    """Brings finite features to one scale: (x - mean) / scale, then within +-clip, so that no absurd value reaches the
+    logits.
 
     Dense x (n, d): mean and standard deviation of each column; a constant one is only centered. Sparse x: not centered
     nor clipped, each column divided by its root mean square, as csr. Tensors (more than two axes) stay as they are.
@@ -55,7 +94,7 @@ class Scaler(eqx.Module):
         if not clip > 0:
             raise ValueError(f"clip must be positive; got {clip}. Use float('inf') not to clip.")
         sparse = scipy.sparse.issparse(x)
-        x = _finite(x)
+        x = _double(x)
         kept = _shares(weight, x.shape[0])
         if x.ndim > 2:
             mean, scale, clip = np.zeros(()), np.ones(()), np.inf
@@ -66,15 +105,17 @@ class Scaler(eqx.Module):
         return cls(mean, scale, x.shape[1:], sparse, float(clip), np.dtype(dtype).name)
 
     def __call__(self, x: Any) -> Any:
-        x = _finite(x)
+        x = _double(x)
         if x.shape[1:] != self.shape:
             raise ValueError(f"x must have features of shape {self.shape}, as in fit; got {x.shape[1:]}.")
         if scipy.sparse.issparse(x):
             if not self.sparse:
                 raise ValueError("The features were dense in fit; sparse ones cannot be centered. Give x.toarray().")
-            x.data /= self.scale[x.indices]
-            return x.astype(self.dtype)
-        with np.errstate(over="ignore"):
+            with refusing_overflow(self.dtype):
+                x.data /= self.scale[x.indices]
+                return x.astype(self.dtype)
+        # What overflows is clipped, where anything is.
+        with refusing_overflow(self.dtype) if np.isinf(self.clip) else np.errstate(over="ignore"):
             # Each by itself: of two huge numbers the difference may overflow.
             scaled = x / self.scale - self.mean / self.scale
             return np.clip(scaled, -self.clip, self.clip).astype(self.dtype)
@@ -90,18 +131,15 @@ def _is_number(dtype: Any, frame: Any, i: int) -> bool:
     return dtype.kind in "fiub"
 
 
-def _finite(x: Any) -> Any:
+def _double(x: Any) -> Any:
     """x in double precision, as a copy if it is sparse."""
     if scipy.sparse.issparse(x):
         x = x.tocsr().astype(float, copy=True)
         x.sum_duplicates()
-        values = x.data
     else:
-        values = x = np.asarray(x, float)
+        x = np.asarray(x, float)
     if x.ndim < 2 or not x.shape[0]:
         raise ValueError(f"x must have rows and features, shape (n, d); got shape {x.shape}.")
-    if bad := int(values.size - np.isfinite(values).sum()):
-        raise ValueError(f"x has {bad} values that are NaN or infinite; impute or drop them.")
     return x
 
 

@@ -10,14 +10,17 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..structures import Permutations
+from ...structures import Permutations
 from .tables import Encoded, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
 __all__ = ["Rankings", "orderings"]
 
+# The names of a ranking as a string, place by place; several names at one place are tied.
+Places = list[list[str]]
+
 
 class Rankings(eqx.Module):
-    """Rankings of one kind, learned by `fit`: `encode` gives rank vectors (0 is best), `decode` answers in kind.
+    """Rankings of one kind, learned by `fit_encode`: `encode` gives rank vectors (0 is best), `decode` answers in kind.
 
     | kind | Y | decoded |
     |---|---|---|
@@ -30,7 +33,9 @@ class Rankings(eqx.Module):
     a string does not name come last, tied. Several letters together are tied labels if single letters stand alone
     somewhere in Y, unless all names are numbers; else they are words. `classes` settles it.
 
-    >>> rankings = Rankings.fit(["b>a>c", "a>bc"])
+    >>> rankings, encoded = Rankings.fit_encode(["b>a>c", "a>bc"])
+    >>> encoded.y.tolist()
+    [[1, 0, 2], [0, 1, 2]]
     >>> rankings.encode(["c>b>a", "a>bc"])
     Encoded(y=array([[2, 1, 0],
            [0, 1, 2]], dtype=int32), free=array([[0, 0, 0],
@@ -43,56 +48,100 @@ class Rankings(eqx.Module):
     dtype: str = eqx.field(static=True)
 
     @classmethod
-    def fit(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "Rankings":
-        """Learn kind and labels of Y. `classes` names the columns of ranks; else it lists all labels, in order."""
-        kind = _kind(Y)
+    def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[Rankings, Encoded]":
+        """Learn the codec of Y, and encode Y by it.
+
+        Parameters
+        ----------
+        Y : {array-like, frame, sparse matrix, list}
+            Outputs, of a kind of the table above.
+        classes : sequence, default=None
+            The names of the columns of ranks; of any other kind, all labels in their order. By default the columns
+            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
+
+        Returns
+        -------
+        codec : Rankings
+        encoded : Encoded
+            What `codec.encode(Y)` gives.
+        """
+        kind, values = _parse(Y)
         if kind == "ranks":
-            values = _ranks(Y)
-            _check_origin(values)
-            _read(values)
-            dtype = values.dtype.name if values.dtype.kind in "iu" else "int64"
-            return cls(kind, columns(Y, values.shape[1], classes), "frame" if is_frame(Y) else "array", dtype)
+            table = _numbers(values)
+            names = columns(values, table.shape[1], classes)
+            dtype = table.dtype.name if table.dtype.kind in "iu" else "int64"
+            if is_frame(values):
+                table = table[:, [tuple(values.columns).index(name) for name in names]]
+            _check_origin(table)
+            return cls(kind, names, "frame" if is_frame(values) else "array", dtype), _encoded(table)
         if kind == "strings":
-            rows = {text: _tokens(i, text) for text, i in _first(_texts(Y)).items()}
-            form = _form([name for row in rows.values() for tied in row for name in tied], classes)
-            seen = ordered((name for row in rows.values() for name in _names(row, form)), classes)
-            made = cls(kind, seen, form, "int64")
-            made.encode(Y)
-            return made
-        values, _ = labels(Y)
-        return cls(kind, ordered(values[~absent_entries(values)].tolist(), classes), "labels", "int64")
+            texts = _texts(values)
+            places = _places(texts)
+            tokens = [name for row in places.values() for tied in row for name in tied]
+            form = _form(tokens, classes)
+            codec = cls(kind, ordered(_names([tokens], form), classes), form, "int64")
+            return codec, codec._encode_texts(texts, places)
+        codec = cls(kind, ordered(values[~absent_entries(values)].tolist(), classes), "labels", "int64")
+        return codec, codec._encode_choices(values)
 
     @property
     def space(self) -> Permutations:
         return Permutations(len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
-        """Y as rank vectors. Frames are matched by their columns' names."""
-        kind, k = _kind(Y), len(self.classes)
+        """Encode outputs of the kind of `fit_encode`.
+
+        Parameters
+        ----------
+        Y : {array-like, frame, sparse matrix, list}
+            Outputs. Frames are matched by their columns' names.
+
+        Returns
+        -------
+        Encoded
+            Rank vectors y of shape (n, k), and what of them is not known.
+        """
+        kind, values = _parse(Y)
         if self.kind == "strings" and kind == "choices":
             # Strings that name the best label alone.
             kind = "strings"
         if kind != self.kind:
             raise ValueError(f"Y must be of kind {self.kind!r}, as in fit; got {kind!r}. See Rankings for the kinds.")
-        if kind == "ranks":
-            values = _ranks(selected(Y, self.classes, self.form == "frame"))
-            if values.shape[1] != k:
-                raise ValueError(f"Y must have {k} columns, as in fit; got {values.shape[1]}.")
-            return _read(values)
         if kind == "strings":
-            texts = _texts(Y)
-            classes, form = self.classes, self.form
-            known = {text: _parsed(i, text, classes, form) for text, i in _first(texts).items()}
-            return _read(np.array([known[text] for text in texts]))
-        values, _ = labels(Y)
+            texts = _texts(values)
+            return self._encode_texts(texts, _places(texts))
+        if kind == "choices":
+            return self._encode_choices(values)
+        table = _numbers(selected(values, self.classes, self.form == "frame"))
+        if table.shape[1] != len(self.classes):
+            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
+        return _encoded(table)
+
+    def _encode_texts(self, texts: list[str | None], places: "dict[str | None, Places]") -> Encoded:
+        first = _first_rows(texts)
+        ranks = {text: _ranks(first[text], text, row, self.classes, self.form) for text, row in places.items()}
+        return _encoded(np.array([ranks[text] for text in texts]))
+
+    def _encode_choices(self, values: np.ndarray) -> Encoded:
         missing = absent_entries(values)
         rows = np.flatnonzero(~missing)
-        ranks = np.where(missing[:, None], np.nan, np.ones(k))
+        ranks = np.where(missing[:, None], np.nan, np.ones(len(self.classes)))
         ranks[rows, located(zip(rows.tolist(), values[rows].tolist(), strict=True), self.classes)] = 0
-        return _read(ranks)
+        return _encoded(ranks)
 
     def decode(self, y: Any) -> Any:
-        """Rank vectors of shape (n, k) in the kind of Y, an array of ranks for choices."""
+        """Write rank vectors as Y was written.
+
+        Parameters
+        ----------
+        y : array-like of shape (n, k)
+            Rank vectors.
+
+        Returns
+        -------
+        {ndarray, array of str}
+            As the column "decoded" of the table above says.
+        """
         y = np.asarray(y)
         if y.ndim != 2 or y.shape[1] != len(self.classes):
             raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
@@ -107,55 +156,60 @@ def orderings(y: np.ndarray, classes: Any) -> np.ndarray:
     return np.array([">".join(order) for order in names[np.argsort(y, axis=1)]], object)
 
 
-def _kind(Y: Any) -> str:
+def _parse(Y: Any) -> tuple[str, Any]:
+    """The kind of Y, and Y as a table of ranks, or as a 1-d array of strings or labels."""
     if is_frame(Y):
-        return "ranks" if len(Y.columns) > 1 else _of_labels(Y)
-    try:
-        shape = np.asarray(Y).shape
-    except ValueError as error:
-        raise ValueError("Y must be ranks with shape (n, k); got rows of different lengths.") from error
-    if len(shape) not in (1, 2):
-        raise ValueError(f"Y must be ranks with shape (n, k), strings, or one label per row; got shape {shape}.")
-    return "ranks" if shape[1:] > (1,) else _of_labels(Y)
+        table = Y if len(Y.columns) > 1 else None
+    else:
+        try:
+            array = np.asarray(Y)
+        except ValueError as error:
+            raise ValueError("Y must be ranks with shape (n, k); got rows of different lengths.") from error
+        if array.ndim not in (1, 2):
+            shape = array.shape
+            raise ValueError(f"Y must be ranks with shape (n, k), strings, or one label per row; got shape {shape}.")
+        # Of a masked array the mask says what is missing.
+        table = None if array.shape[1:] <= (1,) else Y if isinstance(Y, np.ma.MaskedArray) else array
+    if table is not None:
+        return "ranks", table
+    values, _ = labels(Y)
+    return "strings" if any(isinstance(text, str) and ">" in text for text in values) else "choices", values
 
 
-def _of_labels(Y: Any) -> str:
-    return "strings" if any(isinstance(text, str) and ">" in text for text in labels(Y)[0]) else "choices"
-
-
-def _ranks(Y: Any) -> np.ndarray:
-    values = numbers(Y, "Write an order of labels as a string, best first: 'b>a>c'.")
+def _numbers(table: Any) -> np.ndarray:
+    values = numbers(table, "Write an order of labels as a string, best first: 'b>a>c'.")
     if not values.shape[0]:
         raise ValueError("Y has no rows; give at least one.")
     return values
 
 
-def _texts(Y: Any) -> list[str | None]:
-    values, _ = labels(Y)
-    made = [None if gone else text for text, gone in zip(values.tolist(), absent_entries(values), strict=True)]
-    if wrong := [text for text in made if not isinstance(text, str | None)]:
+def _texts(values: np.ndarray) -> list[str | None]:
+    texts = [None if missing else text for text, missing in zip(values.tolist(), absent_entries(values), strict=True)]
+    if wrong := [text for text in texts if not isinstance(text, str | None)]:
         raise ValueError(f"Rankings must all be strings such as 'b>a>c'; got {wrong[0]!r} among them.")
-    return made
+    return texts
 
 
-def _first(texts: list[str | None]) -> dict[str | None, int]:
+def _first_rows(texts: list[str | None]) -> dict[str | None, int]:
     """The different texts, and the first row of each."""
     return {text: i for i, text in reversed(list(enumerate(texts)))}
 
 
-def _tokens(i: int, text: str | None) -> list[list[str]]:
-    """The tied names of each place."""
-    places = [] if text is None else [[name.strip() for name in tied.split("=")] for tied in text.split(">")]
-    if not all(name for tied in places for name in tied):
-        raise ValueError(f"Row {i}, {text!r}, has an empty name. Write 'b>a>c', best first, ties as 'b>a=c'.")
-    return places
+def _places(texts: list[str | None]) -> dict[str | None, Places]:
+    """The tied names of each place, of every different text."""
+    rows = {}
+    for text, i in _first_rows(texts).items():
+        rows[text] = [] if text is None else [[name.strip() for name in tied.split("=")] for tied in text.split(">")]
+        if not all(name for tied in rows[text] for name in tied):
+            raise ValueError(f"Row {i}, {text!r}, has an empty name. Write 'b>a>c', best first, ties as 'b>a=c'.")
+    return rows
 
 
-def _parsed(i: int, text: str | None, classes: tuple[Hashable, ...], form: str) -> np.ndarray:
-    """The ranks that a string says; those of labels that it does not name come last."""
+def _ranks(i: int, text: str | None, places: Places, classes: tuple[Hashable, ...], form: str) -> np.ndarray:
+    """The ranks of one text, the first of which is row i; labels that it does not name come last."""
     if text is None:
         return np.full(len(classes), np.nan)
-    row = [_names([tied], form) for tied in _tokens(i, text)]
+    row = [_names([tied], form) for tied in places]
     names, sizes = [name for tied in row for name in tied], [len(tied) for tied in row]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -175,7 +229,7 @@ def _form(tokens: list[str], classes: Sequence[Any] | None) -> str:
     return "words" if long and words else "letters"
 
 
-def _names(row: list[list[str]], form: str) -> list[str]:
+def _names(row: Places, form: str) -> list[str]:
     names = [name for tied in row for name in tied]
     return names if form == "words" else [letter for name in names for letter in name if not letter.isspace()]
 
@@ -187,7 +241,7 @@ def _check_origin(values: np.ndarray) -> None:
         raise ValueError("No label of Y has rank 0, the least is 1: ranks start at 0, 0 is best. Subtract 1.")
 
 
-def _read(values: np.ndarray) -> Encoded:
+def _encoded(values: np.ndarray) -> Encoded:
     """y and what is free, of ranks in any form."""
     y, free, fine = _placed(values)
     if not fine.all():
