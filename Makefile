@@ -1,10 +1,8 @@
 # `make demo` and `make test` need Python 3.11 or newer, pip and make; everything else is installed into .venv.
 PYTHON ?= python3
 BIN = .venv/bin
-PARTITA_DATA ?= $(abspath ../shared/data)
-export PARTITA_DATA
 
-.PHONY: demo test test-slow browser lint bench clean
+.PHONY: demo test test-slow browser lint bench paper clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,7 +11,9 @@ help:
 	@echo "make test-slow  the slow ones: real data, thousands of steps"
 	@echo "make browser    Chromium for the tests of the HTML report (make test does it too)"
 	@echo "make lint       ruff and pyright"
-	@echo "make bench      benchmarks, pinned to one core"
+	@echo "make bench      benchmarks, all but one pinned to one core"
+	@echo "make paper      the missing results of the paper into docs/results, and their report (hours)"
+	@echo "Real data are read from the folder PARTITA_DATA; tests that need them are skipped without it."
 
 .venv/installed: pyproject.toml
 	@echo "Creating .venv and installing partita with its development tools ..."
@@ -22,7 +22,7 @@ help:
 	@touch $@
 
 demo: .venv/installed
-	$(BIN)/python -m partita.demo --out out/demo
+	$(BIN)/partita demo --out out/demo
 
 # Tests compile far more than they compute: unoptimized, unfused code makes them faster. XLA stops at a flag that it does
 # not know, so all but the first are tried before. Programs are kept, so that no process compiles what another one has.
@@ -31,7 +31,7 @@ UNFUSED = --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_c
 KEPT = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/xla JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
 test: .venv/installed browser
 	if XLA_FLAGS="$(UNFUSED)" $(BIN)/python -c "import jax; jax.devices()" 2> /dev/null; then unfused="$(UNFUSED)"; fi; \
-	$(KEPT) XLA_FLAGS="--xla_backend_optimization_level=0 $$unfused" $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,beartype.beartype -m "not slow" -rs --durations=20
+	$(KEPT) XLA_FLAGS="--xla_backend_optimization_level=0 $$unfused" $(BIN)/python -m pytest -n 2 --jaxtyping-packages=partita,paper,beartype.beartype -m "not slow" -rs --durations=20
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow -rA
@@ -57,6 +57,9 @@ lint: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
+
+paper: .venv/installed
+	$(BIN)/python -m paper all --jobs 2 --out docs/results
 
 clean:
 	rm -rf .venv out

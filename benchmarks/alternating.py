@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import show
 from benchmarks.timing import pin, timed, write
-from partita.paper.alternating import Fit, couplings, errors, start, ways
+from paper.alternating import Fit, couplings, errors, start, trainings
 
 LENGTHS = ((1, 1), (5, 1), (1, 5), (5, 5), (20, 20), (100, 100), (500, 500))
 
@@ -33,10 +33,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
     pin()
-    split = multilabel(data_dir(), "emotions")
+    split = multilabel("emotions")
     for kind, coupling in couplings(LABELS["emotions"]).items():
         model, rows = start(coupling, split.x.shape[1]), []
-        for name, fit in ways(options.rate, options.penalty, LENGTHS).items():
+        for name, fit in trainings(options.rate, options.penalty, LENGTHS).items():
             rows.append({"g": kind, "training": name, **averaged(fit, model, split, options.steps, options.seeds)})
             write(options.out / "alternating.jsonl", rows[-1])
         show(f"emotions, {kind} g", rows)

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import each, residual_tau, show, train
 from benchmarks.timing import timed
 
@@ -36,7 +36,7 @@ BEST = {
 def start(name: str, features: int) -> tuple[pt.EBM, pt.objectives.AbstractObjective]:
     """A model and what it is trained by."""
     h_key, tau_key = jax.random.split(jax.random.key(0))
-    unary = pt.couplings.Bilinear(pt.polytopes.Cube(LABELS[name]))
+    unary = pt.couplings.Bilinear(pt.structures.Cube(LABELS[name]))
     ising = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(LABELS[name]), shared=True)
     coupling, objective = (ising, pt.objectives.MinMin(16)) if name in ISING else (unary, pt.objectives.ExactMLE())
     tau = residual_tau(coupling, key=tau_key)
@@ -58,7 +58,7 @@ def learn(name: str, x: np.ndarray, y: np.ndarray, steps: int) -> tuple[pt.EBM, 
 
 def compare(name: str, steps: int) -> dict[str, Any]:
     """Each metric of the marginals above 0.5, and of the rule that is best for it."""
-    x, y, x_test, y_test = multilabel(data_dir(), name)
+    x, y, x_test, y_test = multilabel(name)
     (model, penalty, fitted), seconds = timed(lambda: learn(name, x, y, steps))
     marginals = pt.inference.marginals(model, x_test)
     answers = {

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import ClassifierChain
 
 import partita as pt
-from benchmarks.data import data_dir, multilabel
+from benchmarks.data import multilabel
 from benchmarks.report import show
 from benchmarks.timing import in_turn, spread, timed, write
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
-    x, y, _, _ = multilabel(data_dir(), "yeast")
+    x, y, _, _ = multilabel("yeast")
 
     def chains() -> list[ClassifierChain]:
         made = [ClassifierChain(LogisticRegression(max_iter=1000), order="random", random_state=s) for s in range(10)]

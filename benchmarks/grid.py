@@ -21,9 +21,9 @@ import numpy as np
 import partita as pt
 from benchmarks.report import show
 from benchmarks.timing import in_turn, shown, spread, timed, write
+from paper.protocol import standardize
 from partita import sweep
 from partita.batches import Rows
-from partita.paper.protocol import standardized
 
 GRID = sweep.Grid((1e-4, 1e-3, 3e-3, 1e-2), (1e-3, 1e-2, 1e-1), (0, 1, 2))
 
@@ -47,7 +47,7 @@ def main() -> None:
 
 def measured(batch_size: int, width: int, steps: int, repeats: int) -> dict[str, Any]:
     """Seconds of the grid in company and one by one, and how far apart the final losses are at each rate."""
-    x, y, _, _ = standardized(pt.datasets.split(pt.datasets.load("emotions")))
+    x, y, _, _ = standardize(pt.datasets.split(pt.datasets.load("emotions")))
     rows = Rows(x, y, batch_size=batch_size)
     objective = pt.objectives.MinMin(200, "shared", proposal=None)
 
@@ -55,7 +55,7 @@ def measured(batch_size: int, width: int, steps: int, repeats: int) -> dict[str,
         h_key, tau_key = jax.random.split(key)
         h = pt.networks.MLP(x.shape[1], y.shape[1], width=width, key=h_key)
         tau = pt.partition.Network(pt.networks.MLP(x.shape[1], (), width=width, key=tau_key))
-        coupling = pt.couplings.Bilinear(pt.polytopes.Cube(y.shape[1]))
+        coupling = pt.couplings.Bilinear(pt.structures.Cube(y.shape[1]))
         return pt.EBM(pt.Energy(h, coupling), tau, surrogate=False)
 
     def together(points: list[sweep.Point]) -> np.ndarray:

@@ -17,13 +17,13 @@ import jax
 import numpy as np
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
 K = LABELS["cal500"]
 COUPLINGS = {
-    "unary": pt.couplings.Bilinear(pt.polytopes.Cube(K)),
+    "unary": pt.couplings.Bilinear(pt.structures.Cube(K)),
     "Ising, U of rank 8": pt.couplings.LinearQuadratic(pt.couplings.Factored(K, 8, key=jax.random.key(3)), shared=True),
     "Ising, U full": pt.couplings.LinearQuadratic(pt.couplings.Symmetric(K), shared=True),
 }
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
-    x, y, x_test, y_test = multilabel(data_dir(), "cal500")
+    x, y, x_test, y_test = multilabel("cal500")
     rows = []
     for name, coupling in COUPLINGS.items():
         for penalty in PENALTIES:

@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 
 import partita as pt
-from benchmarks.data import RANKINGS, data_dir, ranking
+from benchmarks.data import RANKINGS, ranking
 from benchmarks.report import show
 from benchmarks.timing import timed, write
-from partita.paper.beyond import kernel_ridge
+from paper.methods import kernel_ridge
 
 
 def peers(features: int) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def ours(objectives: tuple[str, ...]) -> dict[str, pt.LabelRanker]:
 
 def compare(name: str, seed: int, objectives: tuple[str, ...]) -> tuple[dict[str, float], dict[str, float]]:
     """Kendall tau and seconds of everyone on one split."""
-    x, y, x_test, y_test = ranking(data_dir(), name, seed)
+    x, y, x_test, y_test = ranking(name, seed)
     scores, seconds = {}, {}
     for who, ranker in {**peers(x.shape[1]), **ours(objectives)}.items():
         fitted, seconds[who] = timed(lambda ranker=ranker: ranker.fit(x, y))

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import each, show
 from benchmarks.timing import timed
 from partita.estimators import references, training
@@ -48,7 +48,7 @@ def joint_log_likelihood(model: pt.MultilabelClassifier, x: np.ndarray, y: np.nd
 
 def compare(name: str) -> dict[str, Any]:
     """One set."""
-    x, y, x_test, y_test = multilabel(data_dir(), name)
+    x, y, x_test, y_test = multilabel(name)
     alone, alone_seconds = timed(lambda: pt.MultilabelClassifier(decision="micro_f1", random_state=0).fit(x, y))
     on_top = pt.MultilabelClassifier(decision="micro_f1", reference=trees(), random_state=0)
     on_top, seconds = timed(lambda: on_top.fit(x, y))
@@ -74,7 +74,7 @@ def compare(name: str) -> dict[str, Any]:
 def unseen(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-fold probabilities of the trees, and the labels of those rows."""
     folds = training.folds_of(len(y), 5, np.random.RandomState(0))
-    space = pt.spaces.Hypercube(y.shape[1])
+    space = pt.structures.Hypercube(y.shape[1])
     _, measures = references.fit_reference(trees(), x, y, space, folds=folds, rng=np.random.RandomState(0))
     return np.asarray(jax.nn.sigmoid(measures.logits)), y
 

@@ -20,14 +20,14 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 
 import partita as pt
-from benchmarks.data import data_dir, sparse
+from benchmarks.data import sparse
 from benchmarks.report import each, show
 from benchmarks.timing import timed
 
 
 def ours(name: str) -> dict[str, Any]:
     """Fit and predict; the peak of this process, in GB."""
-    x, y, x_test, y_test = sparse(data_dir(), name)
+    x, y, x_test, y_test = sparse(name)
     model = pt.MultilabelClassifier(decision="micro_f1", random_state=0)
     _, seconds = timed(lambda: model.fit(x, y))
     answer = model.predict(x_test)
@@ -38,7 +38,7 @@ def ours(name: str) -> dict[str, Any]:
 
 def peer(name: str) -> dict[str, Any]:
     """One-vs-rest logistic regression with a threshold fitted on train."""
-    x, y, x_test, y_test = sparse(data_dir(), name)
+    x, y, x_test, y_test = sparse(name)
     y, y_test = y.toarray(), y_test.toarray()
     model = OneVsRestClassifier(LogisticRegression(solver="liblinear"))
 

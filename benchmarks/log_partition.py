@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel
+from benchmarks.data import LABELS, multilabel
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
@@ -41,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in SETS:
-        x, y, x_test, y_test = multilabel(data_dir(), name)
+        x, y, x_test, y_test = multilabel(name)
         coupling = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(LABELS[name]), shared=True)
         g = pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=jax.random.key(0)), coupling)
         for kind, tau in taus(coupling, x.shape[1]).items():

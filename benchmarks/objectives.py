@@ -24,7 +24,7 @@ from rich.progress import track
 from sklearn.model_selection import train_test_split
 
 import partita as pt
-from benchmarks.data import data_dir, multilabel, ranking
+from benchmarks.data import multilabel, ranking
 from benchmarks.report import non_finite, show
 from benchmarks.timing import write
 
@@ -42,14 +42,14 @@ WITHOUT_PROBABILITIES = (
 def problems() -> dict[str, tuple[tuple, pt.couplings.AbstractCoupling]]:
     """Data and coupling by name."""
     pairwise = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(6), shared=False)
-    bilinear = pt.couplings.Bilinear(pt.polytopes.Permutahedron(4))
+    bilinear = pt.couplings.Bilinear(pt.structures.Permutahedron(4))
     return {
-        "emotions": (multilabel(data_dir(), "emotions"), pairwise),
-        "vehicle": (ranking(data_dir(), "vehicle", 0), bilinear),
+        "emotions": (multilabel("emotions"), pairwise),
+        "vehicle": (ranking("vehicle", 0), bilinear),
     }
 
 
-def objectives(space: pt.spaces.AbstractSpace, features: int) -> dict[str, Any]:
+def objectives(space: pt.structures.AbstractSpace, features: int) -> dict[str, Any]:
     """All that apply to a space, by name."""
     generator = pt.objectives.Generator(space, pt.networks.MLP(features, space.shape, key=jax.random.key(2)))
     kernels = pt.kernels
@@ -61,14 +61,14 @@ def objectives(space: pt.spaces.AbstractSpace, features: int) -> dict[str, Any]:
         "MCMC, uniform Metropolis": pt.objectives.MCMC(),
         "contrastive divergence": pt.objectives.MCMC(kernels.Metropolis("local"), start="data"),
         "NCE, uniform noise": pt.objectives.NCE(16),
-        "NCE, noise near p": pt.objectives.NCE(16, pt.objectives.Neighboring()),
+        "NCE, noise near p": pt.objectives.NCE(16, pt.objectives.SurrogateProposal()),
         "Fenchel-Young, squared norm": pt.objectives.GeneralizedFenchelYoung(),
         "perceptron": pt.objectives.Perceptron(),
         "concrete score matching": pt.objectives.ConcreteScoreMatching(),
         "preferences": pt.objectives.Preferences(),
         "scores, logistic": pt.objectives.Scores("logistic"),
     }
-    if isinstance(space, pt.spaces.Hypercube):
+    if isinstance(space, pt.structures.Hypercube):
         found |= {
             "pseudo-likelihood": pt.objectives.PseudoLikelihood(),
             "ratio matching": pt.objectives.RatioMatching(),
@@ -76,7 +76,7 @@ def objectives(space: pt.spaces.AbstractSpace, features: int) -> dict[str, Any]:
     return found
 
 
-def source(objective: Any, space: pt.spaces.AbstractSpace, x: np.ndarray, y: np.ndarray) -> pt.batches.AbstractRows:
+def source(objective: Any, space: pt.structures.AbstractSpace, x: np.ndarray, y: np.ndarray) -> pt.batches.AbstractRows:
     """The rows as the objective wants them."""
     if not isinstance(objective, pt.objectives.Preferences | pt.objectives.Scores):
         return pt.batches.Rows(x, y, batch_size=64)

@@ -14,9 +14,8 @@ from pathlib import Path
 import jax
 
 import partita as pt
-from benchmarks.data import data_dir, multilabel
-from benchmarks.figure1 import model
-from benchmarks.report import non_finite, show, train
+from benchmarks.data import multilabel
+from benchmarks.report import non_finite, show, train, unary_model
 from benchmarks.timing import pin, write
 
 RUNS = {
@@ -35,8 +34,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
     pin()
-    x, y, _, _ = multilabel(data_dir(), "cal500")
-    start = model(jax.random.key(0), x.shape[1], y.shape[1])
+    x, y, _, _ = multilabel("cal500")
+    start = unary_model(jax.random.key(0), x.shape[1], y.shape[1])
     exact = pt.solver.HeldOut(pt.objectives.ExactMLE(), pt.batches.batch(start, x, y), jax.random.key(0))
     exact(start)
     rows, best = [], None

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import partita as pt
-from benchmarks.data import RANKINGS, data_dir, ranking
+from benchmarks.data import RANKINGS, ranking
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import write
 
-POLYTOPES = {"Birkhoff": pt.polytopes.Birkhoff, "Permutahedron": pt.polytopes.Permutahedron}
+POLYTOPES = {"Birkhoff": pt.structures.Birkhoff, "Permutahedron": pt.structures.Permutahedron}
 RUN = {"rate": 3e-3, "tau_rate": 1e-2, "penalty": 1e-3, "batch_size": 64}
 
 
@@ -35,12 +35,12 @@ def start(coupling: pt.couplings.Bilinear, features: int, residual: bool) -> pt.
 
 def bound(model: pt.EBM, x: np.ndarray) -> jax.Array:
     """tau_0 of each row."""
-    return jax.vmap(lambda x: model.row(x).near.tau)(jnp.asarray(x, float))
+    return jax.vmap(lambda x: model.row(x).surrogate.tau)(jnp.asarray(x, float))
 
 
 def compare(name: str, polytope: str, split: int, steps: int) -> dict[str, float]:
     """One split: min-min with the residual tau and with tau(x), and exact maximum likelihood."""
-    x, y, x_test, y_test = ranking(data_dir(), name, split)
+    x, y, x_test, y_test = ranking(name, split)
     coupling = pt.couplings.Bilinear(POLYTOPES[polytope](y.shape[1]))
     found = {}
     for what, residual in {"residual": True, "tau(x)": False, "exact": True}.items():

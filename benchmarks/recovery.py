@@ -39,8 +39,8 @@ def rankings() -> tuple[tuple, pt.couplings.AbstractCoupling, Callable[[pt.EBM],
     w = 2 * rng.normal(size=(RANKED, FEATURES))
     w -= w.mean(axis=0)
     x = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
-    coupling = pt.couplings.Bilinear(pt.polytopes.Permutahedron(RANKED))
-    near, q = pt.surrogates.surrogate(coupling), pt.measures.Uniform(coupling.space)
+    coupling = pt.couplings.Bilinear(pt.structures.Permutahedron(RANKED))
+    near, q = pt.structures.surrogate(coupling), pt.structures.Uniform(coupling.space)
 
     def draw(theta, key):
         many_key, one_key = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""What the benchmarks of learning share: one training run, tables on the screen."""
+"""What the benchmarks of learning share: models, one training run, tables on the screen."""
 
 import time
 from collections.abc import Callable
@@ -13,10 +13,19 @@ from rich.table import Table
 import partita as pt
 from benchmarks.timing import write
 
+WIDTH = 128
+
+
+def unary_model(key: jax.Array, features: int, labels: int) -> pt.EBM:
+    """Linear unary energy and tau(x) an MLP, as in the paper's Figure 1."""
+    h_key, tau_key = jax.random.split(key)
+    g = pt.Energy(pt.networks.Linear(features, labels, key=h_key), pt.couplings.Bilinear(pt.structures.Cube(labels)))
+    return pt.EBM(g, pt.partition.Network(pt.networks.MLP(features, (), width=WIDTH, key=tau_key)))
+
 
 def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.partition.Residual:
     """The bound of the coupling's surrogate, corrected by an MLP; `options` are the MLP's."""
-    size = pt.surrogates.surrogate(coupling).summary_size(coupling)
+    size = pt.structures.surrogate(coupling).summary_size(coupling)
     return pt.partition.Residual(pt.networks.MLP(size, (), **options))
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import partita as pt
-from benchmarks.data import LABELS, data_dir, multilabel, ranking
+from benchmarks.data import LABELS, multilabel, ranking
 from benchmarks.report import residual_tau, show, train
 from benchmarks.timing import pin, timed, write
 from partita import kernels
@@ -86,13 +86,13 @@ def measure(name: str, model: pt.EBM, x: jax.Array, marginals: np.ndarray) -> di
     }
 
 
-def models(folder: Path) -> dict[str, tuple]:
+def models() -> dict[str, tuple]:
     """Name -> coupling, data, names of kernels."""
     ising = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(LABELS["yeast"]), shared=False)
-    birkhoff = pt.couplings.Bilinear(pt.polytopes.Birkhoff(11))
+    birkhoff = pt.couplings.Bilinear(pt.structures.Birkhoff(11))
     return {
-        "yeast, Ising": (ising, multilabel(folder, "yeast"), tuple(KERNELS)),
-        "vowel, Birkhoff": (birkhoff, ranking(folder, "vowel", 0), ON_RANKINGS),
+        "yeast, Ising": (ising, multilabel("yeast"), tuple(KERNELS)),
+        "vowel, Birkhoff": (birkhoff, ranking("vowel", 0), ON_RANKINGS),
     }
 
 
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args()
     pin()
-    for told, (coupling, (x, y, x_test, _), names) in models(data_dir()).items():
+    for told, (coupling, (x, y, x_test, _), names) in models().items():
         h_key, tau_key = jax.random.split(jax.random.key(0))
         tau = residual_tau(coupling, key=tau_key)
         start = pt.EBM(pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling), tau)

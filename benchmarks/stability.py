@@ -18,7 +18,7 @@ import numpy as np
 from rich.progress import track
 
 import partita as pt
-from benchmarks.data import LABELS, RANKINGS, data_dir, multilabel, ranking
+from benchmarks.data import LABELS, RANKINGS, multilabel, ranking
 from benchmarks.report import non_finite, residual_tau, show
 from benchmarks.timing import write
 
@@ -37,10 +37,10 @@ DIVERGENCES = (
 def couplings(name: str, k: int) -> dict[str, pt.couplings.AbstractCoupling]:
     """The paper's couplings for a set."""
     if name in RANKINGS:
-        polytopes = {"permutahedron": pt.polytopes.Permutahedron(k), "birkhoff": pt.polytopes.Birkhoff(k)}
+        polytopes = {"permutahedron": pt.structures.Permutahedron(k), "birkhoff": pt.structures.Birkhoff(k)}
         return {name: pt.couplings.Bilinear(polytope) for name, polytope in polytopes.items()}
     pairwise = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(k), shared=True)
-    return {"unary": pt.couplings.Bilinear(pt.polytopes.Cube(k)), "pairwise": pairwise}
+    return {"unary": pt.couplings.Bilinear(pt.structures.Cube(k)), "pairwise": pairwise}
 
 
 def estimators(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[str, tuple]:
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for name in track(options.names, "sets"):
-        x, y, _, _ = ranking(data_dir(), name, 0) if name in RANKINGS else multilabel(data_dir(), name)
+        x, y, _, _ = ranking(name, 0) if name in RANKINGS else multilabel(name)
         for kind, coupling in couplings(name, y.shape[1]).items():
             for estimator, (model, objective) in estimators(coupling, x.shape[1]).items():
                 row = {"set": name, "coupling": kind, "estimator": estimator}

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 import partita as pt
-from benchmarks.figure1 import WIDTH, model, plt
+from benchmarks.report import WIDTH, unary_model
 from benchmarks.timing import in_turn, pin, shown, spread, timed, write
 
 # A call takes some tenths of a second.
@@ -66,7 +67,7 @@ def has_torch() -> bool:
 
 def partita_steps(case: Case) -> Callable[[], Any]:
     """A compiled chunk of steps, from the first one."""
-    start = model(jax.random.key(0), case.d, case.k)
+    start = unary_model(jax.random.key(0), case.d, case.k)
     solver = pt.Solver(pt.objectives.MinMin(case.num_samples, case.draws, proposal=None), learning_rate=1e-4)
     state = solver.init(start, key=jax.random.key(1))
     data = pt.batches.Rows(*case.data()).open(start, key=state.data_key).read(0, STEPS, STEPS).data
@@ -130,7 +131,8 @@ def growth(repeats: int, out: Path) -> Table:
     table = Table(title=f"ms a step around the shape of cal500, one core, {repeats} repeats")
     for column in ("draws", "varied", *(f"x {factor:g}" for factor in FACTORS)):
         table.add_column(column, justify="right")
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
+    figure = Figure(figsize=(10, 4))
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, draws in zip(axes, ("shared", "per-row"), strict=True):
         center = CASES["cal500", draws]
         cases = {

@@ -23,11 +23,11 @@ SIZES = ((11, 16), (13, 8), (16, 2))
 
 def log_partition(k: int) -> Callable[[jax.Array], jax.Array]:
     """The log-partition of one row of logits."""
-    coupling = pt.couplings.Bilinear(pt.polytopes.Birkhoff(k))
+    coupling = pt.couplings.Bilinear(pt.structures.Birkhoff(k))
     model = pt.EBM(pt.Energy(None, coupling), pt.partition.Table(1))
-    method = pt.exact.method(model)
-    if not isinstance(method, pt.exact.SubsetDP):
-        raise TypeError(f"This measures exact.SubsetDP, but {type(method).__name__} serves k = {k}.")
+    method = pt.budget.method(model)
+    if not isinstance(method, pt.structures.SubsetDP):
+        raise TypeError(f"This measures structures.SubsetDP, but {type(method).__name__} serves k = {k}.")
     return lambda theta: method.log_partition(theta, model.q)
 
 

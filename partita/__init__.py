@@ -1,6 +1,6 @@
 """Energy-based models over label sets and rankings, learned together with their normalizer.
 
-Nouns live in modules (`partita.spaces.Hypercube`), verbs are flat (`partita.fit`). Everything is loaded on first use.
+Nouns live in modules (`partita.structures.Hypercube`), verbs are flat (`partita.fit`). Modules load on first use.
 """
 
 import importlib
@@ -22,25 +22,21 @@ _MODULES = (
     "inference",
     "kernels",
     "logspace",
-    "measures",
     "members",
     "metrics",
     "model",
     "networks",
     "objectives",
-    "observed",
     "oracles",
-    "paper",
+    "partial",
     "partition",
     "persistence",
     "plots",
-    "polytopes",
     "progress",
     "regularizers",
     "samplers",
     "solver",
-    "spaces",
-    "surrogates",
+    "structures",
     "sweep",
 )
 _NAMES = {

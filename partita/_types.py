@@ -39,7 +39,7 @@ class Row(eqx.Module):
     theta: Float[Array, " *theta"]
     index: Int[Array, ""] | None
     q: PyTree
-    near: PyTree = None
+    surrogate: PyTree = None
 
 
 class Draws(eqx.Module):

@@ -18,7 +18,7 @@ import scipy.sparse
 from ._types import Array, Batch, Key, PyTree
 from .model import EBM
 from .partition import table_of
-from .spaces import AbstractSpace, Hypercube, KSubsets, Permutations, Simplex
+from .structures import AbstractSpace
 
 __all__ = [
     "AbstractRows",
@@ -296,20 +296,20 @@ def check_outputs(space: AbstractSpace, y: Any, n: int) -> np.ndarray:
     """y as integers in the space, or an error that says what is wrong."""
     y = y.toarray() if scipy.sparse.issparse(y) else np.asarray(y)
     if y.dtype.kind not in "fiub":
-        raise TypeError(f"y must hold integers; got dtype {y.dtype}. {_expected(space)}")
+        raise TypeError(f"y must hold integers; got dtype {y.dtype}. {space.describe()}")
     if y.shape != (n, *space.shape):
         raise ValueError(
-            f"y must have shape {(n, *space.shape)}, a row for each of x; got {y.shape}. {_expected(space)}"
+            f"y must have shape {(n, *space.shape)}, a row for each of x; got {y.shape}. {space.describe()}"
         )
     whole = y.astype(jnp.arange(1).dtype) if np.isfinite(y).all() else None
     if whole is None or (whole != y).any():
-        raise ValueError(f"y must hold integers; got {y.dtype} with fractions, NaN or infinity. {_expected(space)}")
+        raise ValueError(f"y must hold integers; got {y.dtype} with fractions, NaN or infinity. {space.describe()}")
     inside = np.asarray(_contains(space, whole))
     if not inside.all():
         first = int(np.argmin(inside))
         raise ValueError(
             f"{n - int(inside.sum())} of {n} rows of y are not in {space}, the first is row {first}: "
-            f"{whole[first].tolist()}. {_expected(space)}"
+            f"{whole[first].tolist()}. {space.describe()}"
         )
     return whole
 
@@ -356,39 +356,19 @@ def check_free(space: AbstractSpace, free: Any, n: int) -> Array | None:
     """
     if free is None:
         return None
-    if not isinstance(space, Hypercube | KSubsets | Permutations):
-        raise ValueError(f"Labels can be missing from label sets, and tied in rankings; got `free` for {space}.")
     free = np.asarray(free)
     if free.dtype.kind not in "biu" or free.shape != (n, *space.shape):
         raise ValueError(
             f"free must hold integers of shape {(n, *space.shape)}, 0 where y is observed; got {free.dtype} of shape "
             f"{free.shape}."
         )
-    ranked = isinstance(space, Permutations)
-    largest = space.k if ranked else 1
-    if free.min() < 0 or free.max() > largest:
-        what = "a number per tied group" if ranked else "1 where a label is missing"
-        raise ValueError(
-            f"free is 0 where y is observed, else {what}, up to {largest}; got {free.min()} to {free.max()}."
-        )
-    if ranked:
-        free = np.where((free[:, :, None] == free[:, None, :]).sum(axis=2) > 1, free, 0)
+    free = space.check_mask(free)
     return jnp.asarray(free, int) if free.any() else None
 
 
 @eqx.filter_jit
 def _contains(space: AbstractSpace, y):
     return jax.vmap(space.contains)(y)
-
-
-def _expected(space: AbstractSpace) -> str:
-    if isinstance(space, Permutations):
-        return f"For rankings row i holds the rank of each label: a permutation of 0..{space.k - 1}, 0 is best."
-    if isinstance(space, KSubsets):
-        return f"Rows are 0/1 with exactly {space.m} ones among {space.k} labels. Sets of any size: spaces.Hypercube."
-    if isinstance(space, Simplex):
-        return f"Classes are one-hot rows: 0/1 with a single one among {space.k}, np.eye({space.k}, dtype=int)[labels]."
-    return f"Label sets are 0/1 rows of {space.shape[0]} labels. For rankings use spaces.Permutations."
 
 
 def _check_rows(space, x, y, weight):
@@ -422,7 +402,8 @@ def check_reference(model: EBM, reference: PyTree, n: int) -> None:
 def _check_possible(model: EBM, reference: PyTree, y: np.ndarray, free: Array | None) -> None:
     """Raise where q excludes what is observed: its likelihood would be 0 whatever is learned."""
     q = model.q if reference is None else reference
-    if not any(np.isinf(leaf).any() for leaf in jax.tree.leaves(eqx.filter(q, eqx.is_array))) or free is not None:
+    infinite = any(np.isinf(leaf).any() for leaf in jax.tree.leaves(eqx.filter(q, eqx.is_array)))
+    if free is not None or q.is_uniform or not (infinite or q.only_excludes):
         return
     log_q = jax.vmap(lambda q, y: q.log_prob(y), in_axes=(None if reference is None else 0, 0))(q, jnp.asarray(y))
     if (excluded := np.flatnonzero(np.isneginf(log_q))).size:

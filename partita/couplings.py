@@ -1,7 +1,6 @@
 """Couplings Phi(theta, y): how logits theta = h(x) score an output y."""
 
 import abc
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import Array, Float, Int, Key, PyTree, Scalar
-from .polytopes import AbstractPolytope, Cube, Hypersimplex, ProbabilitySimplex
-from .spaces import AbstractSpace, Hypercube, KSubsets, Simplex
+from ._types import Array, Float, Key, PyTree, Scalar
+from .structures import AbstractCoupling, AbstractLabels, AbstractPolytope, cube
 
 __all__ = [
     "AbstractCoupling",
@@ -40,47 +38,6 @@ def _pair(edge: Any) -> tuple[int, int]:
     return i, j
 
 
-class AbstractCoupling(eqx.Module):
-    """Phi: logits and an output to a score. `polytope` is the hull of the outputs."""
-
-    polytope: eqx.AbstractVar[AbstractPolytope]
-
-    @property
-    @abc.abstractmethod
-    def space(self) -> AbstractSpace:
-        """The outputs that it scores."""
-
-    @property
-    @abc.abstractmethod
-    def theta_shape(self) -> tuple[int, ...]:
-        """Shape of the logits that h must give."""
-
-    @abc.abstractmethod
-    def __call__(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"]) -> Scalar:
-        """Phi(theta, y)."""
-
-    @abc.abstractmethod
-    def relaxed(self, theta: Float[Array, " *theta"], mu: Float[Array, " *shape"]) -> Scalar:
-        """Phi at any point mu of C; at phi(y) it is Phi(theta, y)."""
-
-    def scores(self, theta: Float[Array, " *theta"], ys: Int[Array, "num *y"]) -> Float[Array, " num"]:
-        """Phi of outputs that many theta have in common: what of it depends on them alone is computed once."""
-        return jax.vmap(self, in_axes=(None, 0))(theta, ys)
-
-    def around(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"]) -> Float[Array, " moves"]:
-        """Phi of every output one local move away from y."""
-        return jax.vmap(lambda y: self(theta, y))(self.space.moves(y))
-
-    @property
-    def cost(self) -> int:
-        """How many multiplications one score takes, about."""
-        return math.prod(self.theta_shape)
-
-    def change(self, theta: Float[Array, " *theta"], y: Int[Array, " *y"], i: Int[Array, ""]) -> Scalar | None:
-        """Phi after the i-th local move from y, less Phi(theta, y); None where Phi itself costs no more."""
-        return None
-
-
 class Bilinear(AbstractCoupling):
     """Phi(theta, y) = <theta, phi(y)>: unary label sets on the Cube, rankings on the Permutahedron or Birkhoff."""
 
@@ -99,6 +56,16 @@ class Bilinear(AbstractCoupling):
 
     def relaxed(self, theta, mu):
         return jnp.vdot(theta, mu)
+
+    @property
+    def is_linear(self):
+        return True
+
+    def exact(self, q, f):
+        return self.polytope.exact(q, f)
+
+    def surrogate(self, q, f):
+        return self.polytope.surrogate(q, f)
 
     def scores(self, theta, ys):
         encoded = jax.vmap(self.polytope.encode)(ys).reshape(len(ys), -1).astype(theta.dtype)
@@ -347,24 +314,34 @@ class LinearQuadratic(AbstractCoupling):
     """Phi(theta, y) = <u, y> + 1/2 <y, U y>: the Ising model on label sets.
 
     u is always theta's first k entries. U is theta's rest (the paper's choice), or one matrix that all x share.
+
+    Parameters
+    ----------
+    interaction : AbstractInteraction
+        The family of U.
+    shared : bool
+        Whether U is one for all x.
+    polytope : AbstractPolytope, optional
+        The hull of the label sets that are scored: of all of them, unless given.
     """
 
-    labels: AbstractSpace
+    polytope: AbstractPolytope
     interaction: AbstractInteraction
     shared: Float[Array, " size"] | None
 
-    def __init__(self, interaction: AbstractInteraction, *, shared: bool, space: AbstractSpace | None = None):
-        self.labels = Hypercube(interaction.k) if space is None else space
-        if not isinstance(self.labels, Hypercube | KSubsets | Simplex):
-            raise TypeError(f"LinearQuadratic scores label sets; got {self.labels}. For rankings use Bilinear.")
-        if self.labels.shape != (interaction.k,):
-            raise ValueError(f"The space has {self.labels.k} labels, the interaction {interaction.k}.")
+    def __init__(self, interaction: AbstractInteraction, *, shared: bool, polytope: AbstractPolytope | None = None):
+        self.polytope = cube(interaction.k) if polytope is None else polytope
+        space = self.polytope.space
+        if not isinstance(space, AbstractLabels):
+            raise TypeError(f"LinearQuadratic scores label sets; got {space}. For rankings use Bilinear.")
+        if space.shape != (interaction.k,):
+            raise ValueError(f"The space has {space.k} labels, the interaction {interaction.k}.")
         self.interaction = interaction
         self.shared = jnp.zeros(interaction.size) if shared else None
 
     @property
     def space(self):
-        return self.labels
+        return self.polytope.space
 
     @property
     def theta_shape(self):
@@ -375,12 +352,6 @@ class LinearQuadratic(AbstractCoupling):
         k = self.interaction.k
         return theta[:k], theta[k:] if self.shared is None else self.shared
 
-    @property
-    def polytope(self) -> AbstractPolytope:  # pyright: ignore[reportIncompatibleVariableOverride]
-        if isinstance(self.labels, KSubsets):
-            return Hypersimplex(self.labels.k, self.labels.m)
-        return (Cube if isinstance(self.labels, Hypercube) else ProbabilitySimplex)(self.interaction.k)
-
     def __call__(self, theta, y):
         return self.relaxed(theta, y)
 
@@ -388,6 +359,31 @@ class LinearQuadratic(AbstractCoupling):
         u, s = self.parameters(theta)
         mu = mu.astype(u.dtype)
         return u @ mu + self.interaction.form(s, mu)
+
+    def exact(self, q, f):
+        return self.polytope.exact(q, f, self.interaction)
+
+    def surrogate(self, q, f):
+        return self.polytope.surrogate(q, f, self.interaction)
+
+    @property
+    def has_interaction(self):
+        return True
+
+    @property
+    def is_concave(self):
+        return self.interaction.is_concave
+
+    @property
+    def can_average(self):
+        return self.interaction.is_linear
+
+    def squared_shared(self):
+        return jnp.zeros(()) if self.shared is None else jnp.sum(self.shared**2)
+
+    @property
+    def _flips(self) -> bool:
+        return isinstance(self.space, AbstractLabels) and self.space.flips
 
     def scores(self, theta, ys):
         if len(ys) < MANY_OUTPUTS and self.interaction.size < MANY_PARAMETERS:
@@ -398,7 +394,7 @@ class LinearQuadratic(AbstractCoupling):
         return u @ ys.T + self.interaction.forms(s, ys)
 
     def around(self, theta, y):
-        if not isinstance(self.labels, Hypercube):
+        if not self._flips:
             return super().around(theta, y)
         # One slope for all labels, not one form for each: a search over 174 labels took 70 times as long.
         mu, s = y.astype(theta.dtype), self.parameters(theta)[1]
@@ -406,7 +402,7 @@ class LinearQuadratic(AbstractCoupling):
         return value + (1 - 2 * mu) * slope + jnp.diagonal(self.interaction.matrix(s)) / 2
 
     def change(self, theta, y, i):
-        if not isinstance(self.labels, Hypercube):
+        if not self._flips:
             return None
         # k terms, not k^2.
         u, s = self.parameters(theta)

@@ -1,11 +1,10 @@
-"""`python -m partita.demo`: the point of the library in two minutes, on data that need no download.
+"""`partita demo`: what the library does, in two minutes, on data that need no download.
 
 Three problems: rankings of the classes of iris and wine, and label sets with strong dependence between the labels. Each
 energy is trained by the paper's Algorithm 1 (g and tau(x) jointly, from uniform draws), by the library's engine (draws
 from a surrogate of the model, tau a correction of its bound), and by exact maximum likelihood.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +33,11 @@ from .model import EBM
 from .networks import MLP, Linear
 from .objectives import AbstractObjective, ExactMLE, MinMin
 from .partition import Network, Residual
-from .polytopes import Permutahedron
 from .progress import ProgressBar
 from .solver import HeldOut, Solver, fit
-from .surrogates import surrogate
+from .structures import Permutahedron, surrogate
 
-__all__ = ["main", "run"]
+__all__ = ["run"]
 
 METHODS = {
     "partita Algorithm 1, tau(x)": (MinMin(100, proposal=None), False),
@@ -55,7 +53,7 @@ class Problem(NamedTuple):
     """Data split into train and test, how to score an answer, and what a user would pick instead."""
 
     name: str
-    told: str
+    description: str
     x: np.ndarray
     y: np.ndarray
     energy: Energy
@@ -74,12 +72,6 @@ class Outcome(NamedTuple):
     lse: np.ndarray = np.zeros(0)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m partita.demo", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="folder for the picture")
-    run(parser.parse_args().out)
-
-
 def run(out: Path) -> None:
     """All three problems, and a picture of them in the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
@@ -87,7 +79,7 @@ def run(out: Path) -> None:
     figure = Figure(figsize=(12, 4.6), layout="constrained")
     axes = figure.subplots(1, 3)
     for axis, problem in zip(axes, problems(), strict=True):
-        console.print(f"\n[bold]{problem.name}[/bold]. {problem.told}")
+        console.print(f"\n[bold]{problem.name}[/bold]. {problem.description}")
         outcomes = solve(problem)
         console.print(as_table(problem, outcomes))
         draw(axis, problem, outcomes)
@@ -107,7 +99,7 @@ def problems() -> list[Problem]:
     ]
 
 
-def ranking_problem(name: str, told: str, x: np.ndarray, classes: np.ndarray) -> Problem:
+def ranking_problem(name: str, description: str, x: np.ndarray, classes: np.ndarray) -> Problem:
     """Rank 0 goes to the class with the largest Gaussian naive Bayes posterior of the row, and so on down."""
     scores = np.asarray(GaussianNB().fit(x, classes).predict_joint_log_proba(x))
     y = np.argsort(np.argsort(-scores, axis=1), axis=1)
@@ -118,10 +110,10 @@ def ranking_problem(name: str, told: str, x: np.ndarray, classes: np.ndarray) ->
     }
     coupling = Bilinear(Permutahedron(y.shape[1]))
     energy = Energy(MLP(x.shape[1], coupling.theta_shape, width=64, key=jax.random.key(0)), coupling)
-    return Problem(name, told, x, y, energy, ("Kendall tau", metrics.kendall), baselines)
+    return Problem(name, description, x, y, energy, ("Kendall tau", metrics.kendall), baselines)
 
 
-def label_set_problem(name: str, told: str) -> Problem:
+def label_set_problem(name: str, description: str) -> Problem:
     """2,000 rows: u = W x, and pairs of labels with interactions of -3, 0 or 3; exact draws."""
     coupling = LinearQuadratic(Symmetric(LABELS), shared=False)
     rng = np.random.default_rng(0)
@@ -141,7 +133,7 @@ def label_set_problem(name: str, told: str) -> Problem:
     }
     shared = LinearQuadratic(Symmetric(LABELS), shared=True)
     energy = Energy(Linear(FEATURES, shared.theta_shape, key=jax.random.key(0)), shared)
-    return Problem(name, told, x, np.asarray(y), energy, ("subset accuracy", metrics.subset_accuracy), baselines)
+    return Problem(name, description, x, np.asarray(y), energy, ("subset accuracy", metrics.subset_accuracy), baselines)
 
 
 def solve(problem: Problem) -> list[Outcome]:
@@ -216,7 +208,3 @@ def draw(axis: Axes, problem: Problem, outcomes: list[Outcome]) -> None:
     axis.set(title=problem.name, xlabel="exact log-partition", ylabel="learned tau", xlim=ends, ylim=ends)
     axis.set_box_aspect(1)
     axis.legend(loc="upper left", frameon=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,8 +3,7 @@
 import equinox as eqx
 
 from ._types import Array, Float, Int, PyTree, Scalar
-from .couplings import AbstractCoupling
-from .spaces import AbstractSpace
+from .structures import AbstractCoupling, AbstractSpace
 
 __all__ = ["Energy"]
 

@@ -12,12 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from ._types import Array, Bool, Float, Int, Key, PyTree, Row, Scalar
-from .couplings import AbstractCoupling
 from .divergences import KL, AbstractDivergence
-from .measures import AbstractMeasure, Uniform
 from .model import EBM
 from .partition import table_of
-from .spaces import AbstractSpace, Hypercube, Simplex
+from .structures import AbstractCoupling, AbstractLabels, AbstractMeasure, AbstractSpace, Uniform
 
 __all__ = [
     "AbstractKernel",
@@ -123,9 +121,9 @@ def target(model: EBM, row: Row, tau: Scalar | None = None) -> Target:
     For KL tau is a constant of the chain: where a `partition.Table` does not know it, the surrogate's bound serves.
     """
     if tau is None and isinstance(model.f, KL) and row.index is None and table_of(model.tau) is not None:
-        tau = jnp.zeros(()) if row.near is None else row.near.tau
+        tau = jnp.zeros(()) if row.surrogate is None else row.surrogate.tau
     tau = model.tau(row) if tau is None else tau
-    r = row.q if row.near is None else row.near.r
+    r = row.q if row.surrogate is None else row.surrogate.r
     return Target(r, model.g.coupling, row.theta, row.q, model.f, tau)
 
 
@@ -181,6 +179,8 @@ class Metropolis(AbstractKernel):
     def check(self, space):
         if self.measure is not None and self.measure.space != space:
             raise ValueError(f"The proposal is a measure on {self.measure.space}, but the model is on {space}.")
+        if self.kind == "local":
+            _check_moves(self, space)
 
     def memory(self, target, y):
         return None if self.kind == "local" else self._measure(target).log_prob(y)
@@ -189,8 +189,9 @@ class Metropolis(AbstractKernel):
         if self.kind == "local":
             # One call for both numbers, and no `randint`: cheap energies moved three times as slowly with them.
             u = jax.random.uniform(key, (2,))
-            other = self.init(target, target.space.move(state.y, _index(u[0], target.space.num_moves)))
-            return _accept(state, other, _rise(state, other), jnp.log(u[1]))
+            other = self.init(target, target.space.move(state.y, _index(u[0], target.space.degree(state.y))))
+            log_ratio = _rise(state, other) + _log_return(target.space, state.y, other.y)
+            return _accept(state, other, log_ratio, jnp.log(u[1]))
         propose_key, accept_key = jax.random.split(key)
         other = self.init(target, self._measure(target).sample(1, key=propose_key)[0])
         log_ratio = _rise(state, other) + state.memory - other.memory
@@ -203,30 +204,35 @@ class Metropolis(AbstractKernel):
 
 
 class Gibbs(AbstractKernel):
-    """Heat bath. On the hypercube a step sweeps over the labels, each drawn given all others; on the simplex it draws
-    the class anew. Elsewhere it takes as many random local moves as there are labels, and of the two outputs y and y'
-    that each connects it draws one in proportion to p: the pair is chosen as often at y' as at y, so p stays.
+    """Heat bath. Where moves flip labels a step sweeps over the labels, each drawn given all others; where every output
+    is one move away from every other it draws the output anew. Elsewhere it takes as many random local moves as there
+    are entries of y, and of the two outputs y and y' that each connects it draws one in proportion to p, over the
+    number of moves from it: so p stays.
     """
+
+    def check(self, space):
+        _check_moves(self, space)
 
     def step(self, target, state, *, key):
         space = target.space
-        if isinstance(space, Simplex):
+        if space.size == space.max_degree + 1:
             log_prob = jax.vmap(target.log_prob)(space.elements())
             i = jax.random.categorical(key, log_prob)
             return State(space.element(i), log_prob[i]), Info(jnp.ones(()))
-        k = space.shape[0]
-        u = jax.random.uniform(key, (2, k))
-        which = jnp.arange(k) if isinstance(space, Hypercube) else _index(u[0], space.num_moves)
+        in_turn = isinstance(space, AbstractLabels) and space.flips
+        u = jax.random.uniform(key, (2, math.prod(space.shape)))
+        which = jnp.arange(u.shape[1]) if in_turn else u[0]
 
-        def choose(state, i_and_u):
-            i, u = i_and_u
+        def choose(state, place_and_u):
+            place, u = place_and_u
+            i = place if in_turn else _index(place, space.degree(state.y))
             other, change = space.move(state.y, i), target.change(state.y, i)
             # From an output that is excluded any other is one up; from there on only changes count.
             log_prob = (
                 target.log_prob(other) if change is None else jnp.nan_to_num(state.log_prob + change, neginf=-jnp.inf)
             )
             other = State(other, log_prob)
-            chance = jax.nn.sigmoid(_rise(state, other))
+            chance = jax.nn.sigmoid(_rise(state, other) + _log_return(space, state.y, other.y))
             return _pick(u < chance, other, state), chance
 
         state, chance = jax.lax.scan(choose, state, (which, u[1]))
@@ -243,13 +249,17 @@ class Informed(AbstractKernel):
 
     gradient: bool = eqx.field(static=True, default=False)
 
+    def check(self, space):
+        _check_moves(self, space)
+
     def memory(self, target, y):
         """All moves from y, and the log-probability of offering each."""
         others = target.space.moves(y)
         log_prob = target.log_prob_near(y, others) if self.gradient else jax.vmap(target.log_prob)(others)
         # At y with p(y) = 0 all changes are infinite: the moves are then as likely as each other.
         change = jnp.nan_to_num(log_prob - target.log_prob(y), nan=0.0, posinf=0.0, neginf=-jnp.inf)
-        return others, jax.nn.log_softmax(jnp.clip(change / 2, -MAX_HALF, MAX_HALF))
+        half = jnp.clip(change / 2, -MAX_HALF, MAX_HALF)
+        return others, jax.nn.log_softmax(jnp.where(target.space.is_move(y), half, -jnp.inf))
 
     def step(self, target, state, *, key):
         offer_key, accept_key = jax.random.split(key)
@@ -405,7 +415,21 @@ def _change(measure: AbstractMeasure, y: Int[Array, " *y"], i: Int[Array, ""]) -
     return jnp.where(jnp.isneginf(here) & jnp.isneginf(there), 0, there - here)
 
 
-def _index(u: Float[Array, "*n"], num: int) -> Int[Array, "*n"]:
+def _check_moves(kernel: AbstractKernel, space: AbstractSpace) -> None:
+    """Raise where a space has no local moves."""
+    if not space.max_degree:
+        raise ValueError(
+            f"{type(kernel).__name__} makes local moves, and {space} has none: give it `max_degree` and `move`, or use "
+            "kernels.Metropolis('surrogate')."
+        )
+
+
+def _log_return(space: AbstractSpace, y: Int[Array, " *y"], other: Int[Array, " *y"]) -> Scalar:
+    """log of the chance to choose y from other, less that of other from y, where moves are chosen at random."""
+    return jnp.log(space.degree(y)) - jnp.log(space.degree(other))
+
+
+def _index(u: Float[Array, "*n"], num: Int[Array, ""] | int) -> Int[Array, "*n"]:
     """One of 0, ..., num - 1 from a uniform number."""
     return jnp.minimum((u * num).astype(int), num - 1)
 

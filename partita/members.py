@@ -17,13 +17,13 @@ import numpy as np
 
 from ._types import Array, Batch, Bool, Float, Key, PyTree
 from .batches import AbstractRows, CheckedRows, Chunk
-from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
 from .energy import Energy
 from .model import EBM
 from .networks import Mean, Scaled
 from .objectives import AbstractObjective
 from .partition import Bound, Network, Residual
 from .solver import Progress, Solver, State, held_out, ran_away, run_chunk
+from .structures import AbstractCoupling
 
 __all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 
@@ -351,8 +351,7 @@ def _held_out(objective: AbstractObjective, models: EBM, held: Batch, key: Key) 
 
 def can_average(coupling: AbstractCoupling) -> bool:
     """Whether the mean of several energies with this coupling has one again."""
-    pairwise = isinstance(coupling, LinearQuadratic) and coupling.interaction.is_linear
-    return isinstance(coupling, Bilinear) or pairwise
+    return coupling.can_average
 
 
 def averaged(models: EBM) -> EBM:

@@ -8,10 +8,8 @@ import jax
 from ._types import Array, Float, Int, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 from .energy import Energy
-from .measures import AbstractMeasure, Uniform
 from .partition import AbstractTau, Residual
-from .spaces import AbstractSpace
-from .surrogates import AbstractSurrogate, find
+from .structures import AbstractMeasure, AbstractMethod, AbstractSpace, AbstractSurrogate, Uniform, exact_method
 
 __all__ = ["EBM"]
 
@@ -20,9 +18,9 @@ class EBM(eqx.Module):
     """An energy g and its normalizer tau, relative to a reference q, under a divergence f.
 
     q is a probability; without one it is uniform. Where q depends on x its parameters come with the data
-    (`Batch.reference`). g and tau are trained, q and f are fixed. The `surrogate` is a tractable neighbor of p, from
-    which to draw and on which tau can build; without one it is the one of `surrogates.surrogate`, if there is any, and
-    with False there is none.
+    (`Batch.reference`). g and tau are trained, q and f are fixed. The `surrogate` is a tractable approximation of p,
+    from which to draw and on which tau can build; without one it is the coupling's own, if there is any, and with False
+    there is none.
     """
 
     g: Energy
@@ -44,7 +42,7 @@ class EBM(eqx.Module):
         self.tau = tau
         self.q = Uniform(g.space) if q is None else q
         self.f = KL() if f is None else f
-        self.surrogate = find(g.coupling, self.q, self.f) if surrogate is None else surrogate or None
+        self.surrogate = g.coupling.surrogate(self.q, self.f) if surrogate is None else surrogate or None
 
     def __check_init__(self):
         if self.q.space != self.g.space:
@@ -67,7 +65,7 @@ class EBM(eqx.Module):
             raise ValueError(
                 f"partition.Residual corrects a surrogate's bound of the log-partition; a {coupling} coupling on "
                 f"{self.space} with a {q} under {f} has none. Use partition.Network, or for KL give the model a "
-                "surrogates.Amortized."
+                "structures.Amortized."
             )
 
     @property
@@ -80,10 +78,14 @@ class EBM(eqx.Module):
         index: Int[Array, ""] | None = None,
         reference: AbstractMeasure | None = None,
     ) -> Row:
-        """One x with its logits, its q and its neighbor: what tau and the couplings read."""
+        """One x with its logits, its q and its surrogate: what tau and the couplings read."""
         theta, q = self.g.h(x), self.q if reference is None else reference
-        near = None if self.surrogate is None else self.surrogate(self.g.coupling, theta, q)
-        return Row(x, theta, index, q, near)
+        surrogate = None if self.surrogate is None else self.surrogate(self.g.coupling, theta, q)
+        return Row(x, theta, index, q, surrogate)
+
+    def exact_method(self, q: AbstractMeasure | None = None) -> AbstractMethod:
+        """What would sum over Y exactly, under the model's q or another one; `budget` says whether it is affordable."""
+        return exact_method(self.g.coupling, self.q if q is None else q, self.f)
 
     def log_prob(self, row: Row, y: Int[Array, " *y"], tau: Scalar | None = None) -> Scalar:
         """log p(y|x) with the learned tau, or with another one."""

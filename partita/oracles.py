@@ -13,13 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from ._types import Array, Float, Int, Key, Row, Scalar
-from .couplings import AbstractCoupling, Bilinear, LinearQuadratic
 from .divergences import KL
-from .measures import Uniform
 from .model import EBM
 from .networks import without_gradient
-from .polytopes import AbstractPolytope, Cube
 from .regularizers import AbstractEuclidean, AbstractRegularizer, Nothing
+from .structures import AbstractCoupling, AbstractPolytope
 
 __all__ = [
     "AbstractOracle",
@@ -86,7 +84,7 @@ class ClosedForm(AbstractOracle):
     regularizer: AbstractRegularizer
 
     def serves(self, coupling):
-        return isinstance(coupling, Bilinear)
+        return coupling.is_linear
 
     def argmax(self, coupling, theta):
         return self.regularizer.argmax(coupling.polytope, theta)
@@ -96,25 +94,26 @@ class ClosedForm(AbstractOracle):
 
 
 class CoordinateAscent(AbstractOracle):
-    """Concave interactions of label sets: each mu_j in turn to its maximum given the others, clipped to [0, 1]."""
+    """Concave interactions of label sets: each mu_j in turn to its maximum given the others, clipped to the box."""
 
     regularizer: AbstractRegularizer
     sweeps: int = eqx.field(static=True, default=200)
     tolerance: float = eqx.field(static=True, default=1e-6)
 
     def serves(self, coupling):
-        on_cube = isinstance(coupling, LinearQuadratic) and isinstance(coupling.polytope, Cube)
-        return on_cube and _is_concave(coupling) and isinstance(self.regularizer, AbstractEuclidean)
+        in_box = coupling.polytope.box() is not None and coupling.has_interaction
+        return in_box and coupling.is_concave and isinstance(self.regularizer, AbstractEuclidean)
 
     def argmax(self, coupling, theta):
         u, s = coupling.parameters(theta)
         matrix = coupling.interaction.matrix(s)
         own = jnp.diagonal(matrix)
+        low, high = coupling.polytope.box()
         curvature = jnp.maximum(self.regularizer.strength - own, TINY)
 
         def update(j, carry):
             mu, uphill = carry
-            best = jnp.clip((uphill[j] - own[j] * mu[j]) / curvature[j], 0, 1)
+            best = jnp.clip((uphill[j] - own[j] * mu[j]) / curvature[j], low, high)
             return mu.at[j].set(best), uphill + matrix[j] * (best - mu[j])
 
         def sweep(carry):
@@ -123,7 +122,7 @@ class CoordinateAscent(AbstractOracle):
             return mu, i + 1, (jnp.abs(mu - before).max() > self.tolerance) & (i + 1 < self.sweeps)
 
         # The condition is carried, not computed anew: under vmap a loop evaluates it twice, and rounding may differ.
-        start = (jnp.full_like(u, 0.5), 0, jnp.asarray(True))
+        start = (jnp.full_like(u, (low + high) / 2), 0, jnp.asarray(True))
         return jax.lax.while_loop(lambda carry: carry[-1], sweep, start)[0]
 
 
@@ -142,7 +141,7 @@ class ProximalGradient(AbstractOracle):
         return True
 
     def maximizes(self, coupling):
-        return _is_concave(coupling)
+        return coupling.is_concave
 
     def argmax(self, coupling, theta):
         polytope, omega = coupling.polytope, self.regularizer
@@ -221,7 +220,7 @@ class LocalSearch(eqx.Module):
 
     def __call__(self, model: EBM, row: Row, *, key: Key) -> Int[Array, " *y"]:
         coupling = model.g.coupling
-        r = row.q if row.near is None else row.near.r
+        r = row.q if row.surrogate is None else row.surrogate.r
         relaxed = rounded(coupling.polytope, coarse(coupling, Nothing())(coupling, row.theta).mu)
         starts = relaxed[None]
         if self.restarts > 1:
@@ -241,6 +240,8 @@ class LocalSearch(eqx.Module):
             return y, value, i + 1, better & (i + 1 < self.max_steps)
 
         def climb(y):
+            if not model.space.max_degree:
+                return y, score(y)
             end = jax.lax.while_loop(lambda carry: carry[-1], step, (y, score(y), 0, jnp.asarray(True)))[0]
             return end, score(end)
 
@@ -267,7 +268,7 @@ class PoolSearch(eqx.Module):
     ) -> tuple[Int[Array, " num *y"], Float[Array, " num"]]:
         search_key, draw_key = jax.random.split(key)
         coupling, rate = model.g.coupling, _log_score(model, row)
-        r = row.q if row.near is None else row.near.r
+        r = row.q if row.surrogate is None else row.surrogate.r
         size = max(num, self.restarts)
         first = LocalSearch(self.restarts, self.max_steps)(model, row, key=search_key)
         y = jnp.concatenate([first[None], r.sample(size - 1, key=draw_key)])
@@ -285,8 +286,8 @@ class PoolSearch(eqx.Module):
             return jnp.where(better, new_y, y), jnp.where(better, new, score), i + 1, better & (i + 1 < self.max_steps)
 
         start = (*_distinct(y, score, size), 0, jnp.asarray(True))
-        y, score, *_ = jax.lax.while_loop(lambda carry: carry[-1], step, start)
-        return y[:num], score[:num]
+        end = jax.lax.while_loop(lambda carry: carry[-1], step, start) if model.space.max_degree else start
+        return end[0][:num], end[1][:num]
 
 
 def _distinct(y: Int[Array, " n *y"], score: Float[Array, " n"], num: int) -> tuple[Array, Array]:
@@ -304,16 +305,9 @@ def _distinct(y: Int[Array, " n *y"], score: Float[Array, " n"], num: int) -> tu
 
 def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:
     """(g, y) -> log p(y|x), up to what its order does not depend on."""
-    if isinstance(row.q, Uniform):
+    if row.q.is_uniform:
         return lambda g, y: g
     if isinstance(model.f, KL):
         return lambda g, y: g + row.q.log_prob(y)
     tau = model.tau(row)
     return lambda g, y: row.q.log_prob(y) + model.f.log_density(g - tau)
-
-
-def _is_concave(coupling: AbstractCoupling) -> bool:
-    """Whether Phi is known to be concave in mu."""
-    if isinstance(coupling, LinearQuadratic):
-        return coupling.interaction.is_concave
-    return isinstance(coupling, Bilinear)

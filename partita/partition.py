@@ -79,7 +79,7 @@ class Residual(AbstractTau):
         self.start = _start(None)
 
     def __call__(self, row):
-        return row.near.tau + self.body(row.near.summary).reshape(())
+        return row.surrogate.tau + self.body(row.surrogate.summary).reshape(())
 
 
 class Shifted(AbstractTau):
@@ -102,7 +102,7 @@ class Bound(AbstractTau):
     start: float = eqx.field(static=True, default=0.0)
 
     def __call__(self, row):
-        return jnp.zeros(()) if row.near is None else row.near.tau
+        return jnp.zeros(()) if row.surrogate is None else row.surrogate.tau
 
 
 def table_of(tau: AbstractTau) -> Table | None:

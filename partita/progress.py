@@ -1,28 +1,24 @@
-"""What a person sees of a long run: a progress bar, as a callback of `fit`."""
+"""A progress bar for long runs, on the standard error."""
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .solver import Progress as Told
+from .solver import Progress as Step
 
-__all__ = ["ProgressBar", "bar"]
-
-
-def bar(said: ProgressColumn) -> Progress:
-    """What is going on, how far it is in pictures and as `said`, time spent and time left, on the standard error."""
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
-    return Progress(TextColumn("{task.description}"), BarColumn(), said, *times, console=Console(stderr=True))
+__all__ = ["ProgressBar"]
 
 
 class ProgressBar:
-    """`fit(..., callbacks=[bar])` inside `with ProgressBar() as bar:`.
+    """A title, a bar, a text, the time spent and the time left.
 
-    Shows the step, the loss, the validation measure, time spent and time left, on the standard error.
+    Inside `with ProgressBar() as bar:`, `fit(..., callbacks=[bar])` shows the step, the loss and the validation score.
+    Other loops call `update`.
     """
 
-    def __init__(self, title: str = "fit"):
-        self.bar = bar(TextColumn("{task.fields[said]}"))
-        self.task = self.bar.add_task(title, total=None, said="compiling")
+    def __init__(self, title: str = "fit", text: str = "compiling"):
+        columns = (BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn(), TimeRemainingColumn())
+        self.bar = Progress(TextColumn("{task.description}"), *columns, console=Console(stderr=True))
+        self.task = self.bar.add_task(title, total=None, text=text)
 
     def __enter__(self):
         self.bar.start()
@@ -31,8 +27,12 @@ class ProgressBar:
     def __exit__(self, *_):
         self.bar.stop()
 
-    def __call__(self, told: Told) -> None:
-        said = f"{told.step}/{told.steps} loss {told.loss:.4g}"
-        if told.measure is not None:
-            said += f", held out {told.measure:.4g}"
-        self.bar.update(self.task, completed=told.step, total=told.steps, said=said)
+    def __call__(self, step: Step) -> None:
+        text = f"{step.step}/{step.steps} loss {step.loss:.4g}"
+        if step.measure is not None:
+            text += f", held out {step.measure:.4g}"
+        self.update(step.step, step.steps, text)
+
+    def update(self, completed: int, total: int, text: str) -> None:
+        """Show how much is completed, and a text about it."""
+        self.bar.update(self.task, completed=completed, total=total, text=text)

@@ -1,19 +1,14 @@
 """Regularizers Omega of points mu of a hull C, and the argmax over C of a linear score less Omega."""
 
 import abc
-from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from ._types import Array, Float, Scalar
-from .polytopes import AbstractPolytope, Birkhoff, Cube, Hypersimplex, ProbabilitySimplex
-from .surrogates import Balanced
+from .structures import AbstractPolytope
 
 __all__ = ["AbstractEuclidean", "AbstractRegularizer", "Entropy", "Nothing", "SquaredNorm"]
-
-BISECTIONS = 60
 
 
 class AbstractRegularizer(eqx.Module):
@@ -91,10 +86,10 @@ class SquaredNorm(AbstractEuclidean):
 
 
 class Entropy(AbstractRegularizer):
-    """Omega(mu) = -strength H(mu), summed over the labels, on or off, for the Cube and the Hypersimplex, and over the
-    entries of mu for the simplex and Birkhoff.
+    """Omega(mu) = -strength H(mu), summed over the labels, on or off, where mu holds probabilities of
+    labels, and over the entries of mu elsewhere (`AbstractPolytope.negative_entropy`).
 
-    The Permutahedron has none: its points are no probabilities. Birkhoff scores the same rankings.
+    Polytopes whose points are no probabilities have none, as the permutahedron; Birkhoff scores the same rankings.
     """
 
     strength: float = eqx.field(static=True, default=1.0)
@@ -103,16 +98,16 @@ class Entropy(AbstractRegularizer):
         _check_strength(self)
 
     def serves(self, polytope):
-        return type(polytope) in _LINKS
+        return polytope.entropy_argmax(jnp.zeros(polytope.shape)) is not None
 
     def unit(self, polytope, mu):
-        entries = jnp.sum(jax.scipy.special.xlogy(mu, mu))
-        if isinstance(polytope, Cube | Hypersimplex):
-            return entries + jnp.sum(jax.scipy.special.xlogy(1 - mu, 1 - mu))
-        return entries
+        return polytope.negative_entropy(mu)
 
     def link(self, polytope, eta):
-        return _LINKS[type(polytope)](polytope, eta)
+        mu = polytope.entropy_argmax(eta)
+        if mu is None:
+            raise ValueError(f"{polytope} has no entropy.")
+        return mu
 
     def mirror(self, polytope, eta):
         return self.link(polytope, eta)
@@ -120,30 +115,6 @@ class Entropy(AbstractRegularizer):
     def slope(self, eta, mu):
         # Not log mu, which is lost where mu rounds to 0.
         return eta
-
-
-# Polytope -> argmax of <eta, mu> + H(mu).
-_LINKS: dict[type, Callable] = {
-    Cube: lambda _, eta: jax.nn.sigmoid(eta),
-    ProbabilitySimplex: lambda _, eta: jax.nn.softmax(eta),
-    Hypersimplex: lambda polytope, eta: _fermi_dirac(eta, polytope.m),
-    Birkhoff: lambda _, eta: Balanced(tolerance=1e-6).balance(eta),
-}
-
-
-def _fermi_dirac(eta: Float[Array, " k"], m: int) -> Float[Array, " k"]:
-    """sigmoid(eta - t) with the t at which it sums to m, by bisection."""
-    share = m / eta.size
-    middle = jnp.log(share / (1 - share))
-
-    def halve(_, bracket):
-        low, high = bracket
-        t = (low + high) / 2
-        heavy = jax.nn.sigmoid(eta - t).sum() > m
-        return jnp.where(heavy, t, low), jnp.where(heavy, high, t)
-
-    low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (eta.min() - middle, eta.max() - middle))
-    return jax.nn.sigmoid(eta - (low + high) / 2)
 
 
 def _check_strength(regularizer: AbstractRegularizer) -> None:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from ._types import Array, Float, Int, Key, Row, Scalar
 from .divergences import KL
 from .kernels import AbstractKernel, Metropolis, Tempered, run, target
-from .measures import defended
 from .model import EBM
+from .structures import with_share_of_q
 
 __all__ = [
     "AbstractAnnealing",
@@ -88,7 +88,7 @@ class ImportanceSampling(AbstractEstimator):
 
     def outputs(self, model: EBM, row: Row, *, key: Key) -> tuple[Int[Array, " draws *y"], Weighted]:
         """The draws themselves, and as the model sees them."""
-        r = row.q if row.near is None else defended(row.near.r, row.q, self.defense)
+        r = row.q if row.surrogate is None else with_share_of_q(row.surrogate.r, row.q, self.defense)
         y = r.sample(self.num, key=key)
         log_weight = jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
         return y, Weighted(jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y), log_weight)
@@ -155,7 +155,7 @@ class AbstractAnnealing(AbstractEstimator):
 
     def draw(self, model: EBM, row: Row, *, key: Key, tau: Scalar | None = None) -> Particles:
         """The draws at the end of the path. With a tau, for any f: the mean weight then estimates the total mass."""
-        r = row.q if self.hot or row.near is None else row.near.r
+        r = row.q if self.hot or row.surrogate is None else row.surrogate.r
         p = target(model, row, jnp.zeros(()) if tau is None else tau)
         moves = model.space.shape[0] if self.moves is None else self.moves
         start_key, path_key = jax.random.split(key)

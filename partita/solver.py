@@ -17,7 +17,6 @@ from jax.flatten_util import ravel_pytree
 
 from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
-from .couplings import LinearQuadratic
 from .divergences import KL
 from .energy import Energy
 from .model import EBM
@@ -247,8 +246,7 @@ class Solver(eqx.Module):
 
     def _penalize(self, g: Energy) -> Scalar:
         inside, between = _squared_weights(g.h), _squared_weights(g.coupling)
-        if isinstance(g.coupling, LinearQuadratic) and g.coupling.shared is not None:
-            between = between + jnp.sum(g.coupling.shared**2)
+        between = between + g.coupling.squared_shared()
         return 0.5 * (self.penalty * inside + self.coupling_penalty * between)
 
     def _update(self, now: "_Packed", grads: PyTree) -> tuple[PyTree, PyTree]:

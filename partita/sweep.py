@@ -1,16 +1,11 @@
-"""Many trainings: a grid of rates, penalties and seeds as one program, and results that are never computed twice."""
+"""Many trainings: a grid of rates, penalties and seeds as one program."""
 
 import itertools
-import json
-import os
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import joblib
 import optax
 
 from . import members
@@ -20,7 +15,7 @@ from .model import EBM
 from .objectives import AbstractObjective
 from .solver import BOTH, AbstractTraining, Progress, Solver
 
-__all__ = ["Grid", "Point", "Store", "distinct", "run", "train"]
+__all__ = ["Grid", "Point", "train"]
 
 
 class Point(NamedTuple):
@@ -98,102 +93,3 @@ def train(
         # Half a training is no result of its configuration.
         raise KeyboardInterrupt
     return trained
-
-
-class Store:
-    """Results in a file of JSON lines, each beside the configuration that it belongs to.
-
-    Lines are only ever added, and each is on the disk before `add` returns. A line that was cut off by a kill is told
-    of, and its result computed again.
-    """
-
-    def __init__(self, path: Any):
-        self.path = Path(path)
-        self._found: dict[str, dict[str, Any]] = {}
-        raw = self.path.read_bytes() if self.path.exists() else b""
-        self._broken = bool(raw) and not raw.endswith(b"\n")
-        lost = 0
-        for line in filter(None, raw.split(b"\n")):
-            try:
-                entry = json.loads(line)
-                self._found[_name(entry["config"])] = entry
-            except (ValueError, KeyError, TypeError):
-                lost += 1
-        if lost:
-            warnings.warn(f"{self.path} has {lost} damaged lines; what they held is computed again.", stacklevel=2)
-
-    def __contains__(self, config: Mapping[str, Any]) -> bool:
-        return _name(config) in self._found
-
-    def __getitem__(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return self._found[_name(config)]["result"]
-
-    def get(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The result of a configuration, None where there is none yet."""
-        return self._found.get(_name(config), {}).get("result")
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Everything there is, each with its `config`, its `result` and what was noted beside it."""
-        return list(self._found.values())
-
-    def add(self, config: Mapping[str, Any], result: Mapping[str, Any], **notes: Any) -> None:
-        """Append a result."""
-        entry = {"config": dict(config), "result": dict(result), **notes}
-        line = json.dumps(entry, allow_nan=True).encode() + b"\n"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            # One write: lines of several processes do not mix.
-            file.write(b"\n" + line if self._broken else line)
-            file.flush()
-            os.fsync(file.fileno())
-        self._broken = False
-        self._found[_name(config)] = json.loads(line)
-
-
-def run(
-    configs: Iterable[Mapping[str, Any]],
-    compute: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    store: Store,
-    *,
-    jobs: int | None = None,
-    told: Callable[[Mapping[str, Any]], None] = lambda _: None,
-    notes: Callable[[], Mapping[str, Any]] = dict,
-) -> list[dict[str, Any]]:
-    """The result of every configuration: from the store, else computed and stored as soon as it is there.
-
-    What is missing goes through joblib: `jobs` processes, or whatever `joblib.parallel_config` says (a Dask cluster).
-    `told` hears of each configuration whose result is there; `notes`, asked for as each is stored, stand beside it.
-    """
-    configs = distinct(configs)
-    missing = []
-    for config in configs:
-        if config in store:
-            told(config)
-        else:
-            missing.append(config)
-    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-    found: Any = parallel(joblib.delayed(_both)(compute, config) for config in missing)
-    with warnings.catch_warnings():
-        # joblib replaces processes that have grown, which loses nothing; of a process that dies it raises.
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs")
-        for config, result in found:
-            store.add(config, result, **notes())
-            told(config)
-    return [store[config] for config in configs]
-
-
-def distinct(configs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Each configuration once, in the order of their first places."""
-    return list({_name(config): config for config in configs}.values())
-
-
-def _both(compute: Callable, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    return config, compute(config)
-
-
-def _name(config: Mapping[str, Any]) -> str:
-    """The same for equal configurations, whatever the order of their keys."""
-    return json.dumps(config, sort_keys=True)

@@ -13,22 +13,29 @@ from partita._types import Batch
 from partita.couplings import Bilinear, Factored, Full, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.energy import Energy
-from partita.measures import (
-    Components,
-    ConditionalBernoulli,
-    Mallows,
-    Mixture,
-    PlackettLuce,
-    ProductBernoulli,
-    Sequential,
-    Uniform,
-)
 from partita.model import EBM
 from partita.networks import MLP, Paired
 from partita.partition import Network, Table
-from partita.polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
-from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
-from partita.surrogates import Amortized, find
+from partita.structures import (
+    Amortized,
+    Birkhoff,
+    Components,
+    ConditionalBernoulli,
+    Cube,
+    Hypercube,
+    Hypersimplex,
+    KSubsets,
+    Mallows,
+    Mixture,
+    Permutahedron,
+    Permutations,
+    PlackettLuce,
+    ProbabilitySimplex,
+    ProductBernoulli,
+    Sequential,
+    Simplex,
+    Uniform,
+)
 
 FEATURES = 3
 
@@ -68,7 +75,7 @@ COUPLINGS = {
     "ising-low-rank": LinearQuadratic(Factored(4, 2, key=_key), shared=False),
     "ising-full": LinearQuadratic(Full(4), shared=False),
     "ising-concave": LinearQuadratic(Factored(4, concave=True, key=_key), shared=True),
-    "ising-subsets": LinearQuadratic(Symmetric(5), shared=False, space=KSubsets(5, 2)),
+    "ising-subsets": LinearQuadratic(Symmetric(5), shared=False, polytope=Hypersimplex(5, 2)),
     "neural-sets": Neural(Cube(4), (3,), Paired(MLP(3 + 4, (), width=6, zero=False, key=_key))),
     "neural-rankings": Neural(Birkhoff(3), (2,), Paired(MLP(2 + 9, (), width=6, zero=False, key=_key))),
 }
@@ -93,7 +100,7 @@ PROPOSALS = {
 
 def neighbor_of(coupling, q=None, f=None):
     """The surrogate of the table, or where there is none an amortized one that has moved from its start."""
-    found = find(coupling, Uniform(coupling.space) if q is None else q, KL() if f is None else f)
+    found = coupling.surrogate(Uniform(coupling.space) if q is None else q, KL() if f is None else f)
     if found is not None:
         return found
     start = Amortized(coupling, width=8, key=_key)

@@ -58,10 +58,9 @@ def killed():
 @pytest.fixture(scope="session")
 def data_dir():
     """The folder of real data sets."""
-    # Not at the top: what is imported before the tests begin has no checks of its signatures.
-    from benchmarks.data import data_dir as folder_of_data
-
-    folder = folder_of_data()
-    if not folder.is_dir():
-        pytest.skip(f"real data needed: set PARTITA_DATA to their folder (looked in {folder})")
-    return folder
+    folder = os.environ.get("PARTITA_DATA")
+    if folder is None:
+        pytest.skip("real data needed: set PARTITA_DATA to their folder (it is not set)")
+    if not Path(folder).is_dir():
+        pytest.skip(f"real data needed: set PARTITA_DATA to their folder (there is no folder {folder})")
+    return Path(folder)

@@ -4,7 +4,8 @@ import dataclasses
 import math
 import random
 
-from partita.paper.document import Cell, Claim, Figure, Panel, Report, Row, Series, Table
+import partita
+from paper.document import Cell, Claim, Figure, Panel, Report, Row, Series, Table
 
 SETS = ("yeast", "scene", "birds", "emotions", "cal500")
 RANKED = ("authorship", "glass", "iris", "vehicle", "vowel", "wine")
@@ -50,7 +51,7 @@ def report() -> Report:
         title="Learning energies with their normalizer: the paper’s tables and figures, run again",
         about={
             "Run on": "2026-11-16",
-            "Versions": "partita 0.1.0, jax 0.10.2",
+            "Versions": f"partita {partita.__version__}, jax 0.10.2",
             "Seeds": "3 (0, 1, 2)",
             "Machine": "2 cores",
             "Time": "5 h 12 min",

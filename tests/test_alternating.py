@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from paper import alternating, run
+from paper.alternating import EXACT_FIRST
+from paper.settings import QUICK
 from partita import datasets
-from partita.paper import alternating, run
-from partita.paper.alternating import EXACT_FIRST
-from partita.paper.protocol import QUICK
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def data(monkeypatch):
 
 @pytest.mark.usefixtures("data", "unchecked")
 def test_a_training_is_followed_for_all_of_its_steps():
-    given = [each | {"steps": 16} for each in alternating.wanted(QUICK) if each["coupling"] == "unary"]
+    given = [each | {"steps": 16} for each in alternating.configurations(QUICK) if each["coupling"] == "unary"]
     assert json.loads(json.dumps(given)) == given
     stored = {each["training"]: run.compute(each) for each in given if each["training"] in ("g 5, tau 5", EXACT_FIRST)}
     for found in stored.values():

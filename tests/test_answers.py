@@ -22,8 +22,7 @@ from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import ExactMLE
 from partita.partition import Bound
-from partita.polytopes import Birkhoff, Permutahedron
-from partita.spaces import Permutations
+from partita.structures import Birkhoff, Permutahedron, Permutations
 
 D, ROWS = 2, 3
 X = np.random.default_rng(0).normal(size=(12, D))

@@ -8,16 +8,15 @@ import scipy.sparse
 from cases import COUPLINGS, FEATURES, model
 
 from partita import batches, inference, objectives, samplers
+from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, Tsallis
 from partita.energy import Energy
-from partita.measures import Mixture, ProductBernoulli, Uniform
 from partita.model import EBM
 from partita.networks import MLP, Linear
 from partita.partition import Network, Residual, Shifted, Table
-from partita.polytopes import Cube
 from partita.solver import Solver, fit
-from partita.spaces import Hypercube, KSubsets, Permutations, Simplex, TooLargeError
+from partita.structures import Cube, Hypercube, KSubsets, Mixture, Permutations, ProductBernoulli, Simplex, Uniform
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, FEATURES))
@@ -172,9 +171,12 @@ BAD_CALLS = {
         lambda: EBM(model(COUPLINGS["unary"]).g, Table(N), f=ChiSquare()),
         r"tau starts at 0, but ChiSquare needs -1.*Table\(..., f\)",
     ),
-    "defense of all": (lambda: objectives.Neighboring(1.0), "share of draws from q, at least 0 and below 1; got 1.0"),
-    "negative defense": (lambda: objectives.Neighboring(-0.1), "at least 0 and below 1; got -0.1"),
-    "nan defense": (lambda: objectives.Neighboring(float("nan")), "at least 0 and below 1; got nan"),
+    "defense of all": (
+        lambda: objectives.SurrogateProposal(1.0),
+        "share of draws from q, at least 0 and below 1; got 1.0",
+    ),
+    "negative defense": (lambda: objectives.SurrogateProposal(-0.1), "at least 0 and below 1; got -0.1"),
+    "nan defense": (lambda: objectives.SurrogateProposal(float("nan")), "at least 0 and below 1; got nan"),
     "mixture of one": (lambda: Mixture(Uniform(Hypercube(4)), Uniform(Hypercube(4)), 1.0), "between 0 and 1; got 1.0"),
     "proposal on another space": (
         lambda: fit(

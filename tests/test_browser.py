@@ -13,9 +13,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from test_report import hostile
 
-from partita.paper import tables
-from partita.paper.protocol import FULL
-from partita.paper.report import page
+from paper import tables
+from paper.report import page
+from paper.settings import FULL
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

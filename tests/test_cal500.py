@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks.data import cal500
-from benchmarks.figure1 import model
+from benchmarks.report import unary_model
 from partita import batches, objectives
 from partita._types import RESULTS
 from partita.solver import HeldOut, Solver, fit
@@ -15,7 +15,7 @@ from partita.solver import HeldOut, Solver, fit
 def data(data_dir):
     from sklearn.model_selection import train_test_split
 
-    x, y = cal500(data_dir)
+    x, y = cal500()
     train, _ = train_test_split(np.arange(len(x)), test_size=0.2, random_state=0)
     return x[train], y[train]
 
@@ -23,7 +23,7 @@ def data(data_dir):
 def exact_loss(objective, data, steps, rate=1e-4):
     """The exact loss after training, and the solution."""
     key = jax.random.key(0)
-    start = model(key, data[0].shape[1], data[1].shape[1])
+    start = unary_model(key, data[0].shape[1], data[1].shape[1])
     measure = HeldOut(objectives.ExactMLE(), batches.batch(start, *data), key)
     solution = fit(Solver(objective, learning_rate=rate), start, data, steps=steps, every=50, key=key)
     return measure(solution.model), solution
@@ -53,7 +53,7 @@ def test_every_step_is_finite_at_every_learning_rate(rate, data):
 
 @pytest.mark.slow
 def test_figure_1_in_full(data):
-    """5,000 steps and B' up to 1,000, with shared draws (per-row ones: `python -m benchmarks.figure1`)."""
+    """5,000 steps and B' up to 1,000, with shared draws."""
     check_order(data, 5000, [10, 100, 1000], "shared")
 
 

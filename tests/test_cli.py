@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import jaxtyping
@@ -524,7 +523,7 @@ def test_what_was_not_expected_is_a_sentence_too(folder, monkeypatch):
 
     monkeypatch.setattr("partita.cli.answers.open_model", broken)
     said = sentence("predict", folder / "sets.partita", folder / "x.csv", code=1)
-    assert said == "Error: KeyError, which was not expected: 'oops'. partita --debug shows where it comes from."
+    assert said == "Error: KeyError, which was not expected: 'oops'. Put --debug before the command for the traceback."
 
 
 def test_wrong_usage(folder):
@@ -548,7 +547,7 @@ def test_version_and_help_are_quick():
     assert done.stdout.strip() == "[]"
     assert process("--version", stdout=subprocess.PIPE).communicate() == (f"partita {partita.__version__}\n", "")
     said, _ = process("--help", stdout=subprocess.PIPE).communicate()
-    assert all(command in said for command in ("fit", "predict", "score", "data", "demo", "reproduce", "report"))
+    assert all(command in said for command in ("fit", "predict", "score", "data", "demo"))
 
 
 def test_a_closed_pipe_is_no_error_to_speak_of(folder):
@@ -644,7 +643,7 @@ def test_data_fetch(toy):
     assert "There is no data set 'toys'" in sentence("data", "check", "toys", code=2)
 
 
-# Demo, reproduce, report.
+# The demo.
 
 
 def test_demo_runs_the_demo(monkeypatch, tmp_path):
@@ -652,69 +651,3 @@ def test_demo_runs_the_demo(monkeypatch, tmp_path):
     monkeypatch.setattr("partita.demo.run", asked.append)
     run("demo", "--out", tmp_path)
     assert asked == [tmp_path]
-
-
-@pytest.fixture
-def paper(monkeypatch):
-    """A stand-in for the module that runs the experiments."""
-    from partita.paper.document import Report
-
-    asked = []
-    made = types.ModuleType("partita.paper.run")
-    made.NAMES = ("table1", "figure1")
-    made.reproduce = lambda *args, **options: asked.append((args, options))
-    made.document = lambda out: asked.append(out) or Report("Results", {"date": "today"}, (), (), (), ())
-    monkeypatch.setitem(sys.modules, "partita.paper.run", made)
-    monkeypatch.setattr("partita.paper.run", made, raising=False)
-    return asked
-
-
-def test_reproduce_hands_over_what_was_asked(paper, tmp_path):
-    run(
-        "reproduce",
-        "table1",
-        "--dataset",
-        "yeast",
-        "--dataset",
-        "birds",
-        "--model",
-        "mlp",
-        "--quick",
-        "--jobs",
-        2,
-        "--out",
-        tmp_path,
-    )
-    options = {"datasets": ("yeast", "birds"), "models": ("mlp",), "quick": True, "jobs": 2, "out": tmp_path}
-    assert paper.pop() == ((("table1",),), options)
-    run("reproduce", "all")
-    options = {"datasets": (), "models": (), "quick": False, "jobs": 1, "out": Path("out/paper")}
-    assert paper.pop() == ((("table1", "figure1"),), options)
-    assert "There is no 'table9' in the paper; there are table1, figure1" in sentence("reproduce", "table9", code=2)
-    assert "There is no data set 'nonsense'" in sentence("reproduce", "all", "--dataset", "nonsense", code=2)
-    assert not paper
-
-
-def test_report_says_what_it_wrote(paper, tmp_path):
-    said = run("report", tmp_path).stdout
-    assert paper == [tmp_path]
-    assert said.split() == [str(tmp_path / name) for name in ("report.html", "report.md", "report.tex")]
-    assert all(Path(path).stat().st_size for path in said.split())
-
-
-def test_processes_of_reproduce_share_their_programs(paper, monkeypatch, tmp_path):
-    """In a folder of the run, which goes with it; a folder that JAX was given is left to it."""
-    name, seen = "JAX_COMPILATION_CACHE_DIR", []
-    monkeypatch.setattr(
-        "partita.paper.run.reproduce", lambda *_, **__: seen.append((os.environ[name], os.path.isdir(os.environ[name])))
-    )
-    monkeypatch.delenv(name, raising=False)
-    run("reproduce", "all")
-    folder, there = seen.pop()
-    assert there
-    assert not Path(folder).exists()
-    assert name not in os.environ
-    monkeypatch.setenv(name, str(tmp_path))
-    run("reproduce", "all")
-    assert seen == [(str(tmp_path), True)]
-    assert os.environ[name] == str(tmp_path)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from partita.estimators.codecs import LabelSets, Rankings, framed
-from partita.spaces import Hypercube, Permutations, Simplex
+from partita.structures import Hypercube, Permutations, Simplex
 
 RNG = np.random.default_rng(0)
 NAN = np.nan

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from partita.paper.comparisons import Comparison, Pair, listed, pairs
-from partita.paper.document import Cell, Row, Table
+from paper.comparisons import Comparison, Pair, list_differences, pairs
+from paper.document import Cell, Row, Table
 
 
 def pair(difference, spread=0.125, *, short=False, printed=1.0):
@@ -128,5 +128,5 @@ def test_pairs_are_rows_that_differ_in_what_is_compared_only():
 
 
 def test_a_long_list_names_the_lowest():
-    assert listed({"a": -1.0, "b": -3.0, "c": -2.0}) == "b -3.0; c -2.0; a -1.0"
-    assert listed({"a": -1.0, "b": -3.0, "c": -2.0}, most=1) == "b -3.0; and 2 more"
+    assert list_differences({"a": -1.0, "b": -3.0, "c": -2.0}) == "b -3.0; c -2.0; a -1.0"
+    assert list_differences({"a": -1.0, "b": -3.0, "c": -2.0}, most=1) == "b -3.0; and 2 more"

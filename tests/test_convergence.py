@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import scipy
 
+from paper import convergence, run
+from paper.settings import FULL, QUICK
 from partita import datasets
 from partita.divergences import KL, ChiSquare
-from partita.paper import convergence, run
-from partita.paper.protocol import FULL, QUICK
 
 N, WIDTH, K = 30, 2, 3
 LOSSES = {"logistic": KL(), "sparsemax": ChiSquare()}
@@ -93,7 +93,7 @@ def test_sgd_comes_near_the_minimum(rows, rule, monkeypatch):
     """On average over 4 runs of 1000 steps at least two thirds of the way, however slow the rule."""
     small = datasets.Dataset("emotions", "multilabel", *rows, ("a", "b"), ("c", "d", "e"), N - 5)
     monkeypatch.setattr(datasets, "load", lambda name: small)
-    given = next(each for each in convergence.wanted(QUICK) if each["rule"] == rule)
+    given = next(each for each in convergence.configurations(QUICK) if each["rule"] == rule)
     found = run.compute(given | {"steps": 1000, "batch_size": 4, "seeds": [0, 1, 2, 3]})
     json.dumps(found)
     assert found["step"][0] == 1
@@ -113,7 +113,7 @@ def test_slopes_are_those_of_the_last_decade():
 
 @pytest.mark.parametrize("effort", [QUICK, FULL], ids=["quick", "full"])
 def test_configurations_survive_json_and_can_be_computed(effort):
-    given = convergence.wanted(effort)
+    given = convergence.configurations(effort)
     assert json.loads(json.dumps(given)) == given
     assert {each["kind"] for each in given} <= set(run.COMPUTE)
     assert {len(each["seeds"]) for each in given} == {len(effort.seeds)}
@@ -129,5 +129,5 @@ def test_the_claim_is_about_the_average_iterate_of_every_run():
     assert convergence.claim(lambda given: look(0.7, given), QUICK).verdict is False
     assert convergence.claim(lambda given: None, QUICK).verdict is None
     figure = convergence.build(lambda given: look(1.0, given), QUICK)
-    assert len(figure.panels) == len(convergence.wanted(QUICK))
+    assert len(figure.panels) == len(convergence.configurations(QUICK))
     assert all(panel.log_x and panel.log_y and len(panel.series) == 3 for panel in figure.panels)

@@ -26,9 +26,8 @@ from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import MLP, Paired
 from partita.partition import Network
-from partita.polytopes import Birkhoff, Cube
 from partita.regularizers import SquaredNorm
-from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
+from partita.structures import Birkhoff, Cube, Hypersimplex, ProbabilitySimplex
 
 KEY = jax.random.key(5)
 
@@ -215,13 +214,13 @@ def test_ranks_out_of_range_are_refused(rank, family):
 
 def test_spaces_that_are_not_label_sets_are_refused():
     with pytest.raises(TypeError, match=r"scores label sets; got Permutations.*Bilinear"):
-        LinearQuadratic(Symmetric(4), shared=False, space=Permutations(4))
+        LinearQuadratic(Symmetric(4), shared=False, polytope=Birkhoff(4))
 
 
-@pytest.mark.parametrize("space", [Hypercube(5), KSubsets(5, 2), Simplex(5)], ids=str)
-def test_spaces_of_another_size_are_refused(space):
+@pytest.mark.parametrize("polytope", [Cube(5), Hypersimplex(5, 2), ProbabilitySimplex(5)], ids=str)
+def test_spaces_of_another_size_are_refused(polytope):
     with pytest.raises(ValueError, match=r"space has 5 labels, the interaction 4"):
-        LinearQuadratic(Symmetric(4), shared=True, space=space)
+        LinearQuadratic(Symmetric(4), shared=True, polytope=polytope)
 
 
 @of_kind(LinearQuadratic, COUPLINGS)

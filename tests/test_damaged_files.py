@@ -147,7 +147,7 @@ def metadata(**entries):
 
 
 WEIGHT = "['model'].g.h.layer.weight"
-SPACE = ("g", "coupling", "labels")
+SPACE = ("g", "coupling", "polytope")
 # Each with a checksum that is right again.
 FORGED = {
     "os.system": setting("os.system", "g", name="class"),
@@ -163,7 +163,7 @@ FORGED = {
     "no string": setting(["partita.energy.Energy"], "g", name="class"),
     "abstract": setting("partita.couplings.AbstractInteraction", "g", "coupling", "interaction", name="class"),
     "abstract and empty": more({"class": "partita.couplings.AbstractInteraction", "fields": {}}),
-    "another class": setting("partita.spaces.Permutations", "g", name="class"),
+    "another class": setting("partita.structures.Permutations", "g", name="class"),
     "missing": lambda header, description: at(description, "g", "coupling")["fields"].pop("shared"),
     "unknown": setting(1, "g", "coupling", "more"),
     "init": setting(1, "g", "coupling", "__init__"),
@@ -173,14 +173,14 @@ FORGED = {
     "bool for a number": setting(True, *SPACE, "k"),
     "nothing": setting(None, *SPACE, "k"),
     "number for a module": setting(3, "g"),
-    "module of another kind": setting({"class": "partita.spaces.Hypercube", "fields": {"k": 4}}, "f"),
+    "module of another kind": setting({"class": "partita.structures.Hypercube", "fields": {"k": 4}}, "f"),
     "list for a tuple": setting([10], "g", "h", "out_shape"),
     "text in a tuple": setting({"tuple": ["10"]}, "g", "h", "out_shape"),
     "no array": setting(0.0, "g", "h", "layer", "weight"),
     "too few labels": setting(0, *SPACE, "k"),
     "edge of no label": setting({"tuple": [{"tuple": [0, 9]}]}, "g", "coupling", "interaction", "edges"),
     "nan bound": setting({"float": "000000000000f87f"}, "f", "bound"),
-    "no reference": setting({"class": "partita.measures.Uniform", "fields": {}}, "q"),
+    "no reference": setting({"class": "partita.structures.Uniform", "fields": {}}, "q"),
     "enum as class": more({"class": "partita._types.RESULTS", "fields": {}}),
     "class as enum": more({"enum": "partita.model.EBM", "member": "g"}),
     "no member": more({"enum": "partita._types.RESULTS", "member": "mro"}),

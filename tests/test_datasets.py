@@ -14,6 +14,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paper.protocol import dev_split
 from partita import datasets
 from partita.datasets import DataError, read, text
 from partita.datasets.reading import parsed
@@ -89,11 +90,12 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_splits_have_the_sizes_of_the_paper(name, data_dir):
-    made = datasets.split(datasets.load(name, folder=data_dir))
-    dev = datasets.dev_split(made.x, made.y)
-    sizes = len(dev.x), len(dev.x_test), len(made.x_test)
-    assert (*sizes, round(dev.y.sum(axis=1).mean(), 4)) == SIZES[name]
-    assert [len(y) for y in (dev.y, dev.y_test, made.y_test)] == list(sizes)
+    rows = datasets.split(datasets.load(name, folder=data_dir))
+    train, dev = dev_split(len(rows.y))
+    sizes = len(train), len(dev), len(rows.x_test)
+    assert (*sizes, round(rows.y[train].sum(axis=1).mean(), 4)) == SIZES[name]
+    assert len(rows.x) == len(rows.y) == len({*train, *dev})
+    assert len(rows.x_test) == len(rows.y_test)
 
 
 def test_only_cal500_is_always_split_by_the_same_seed(data_dir):

@@ -10,12 +10,11 @@ from cases import COUPLINGS, FEATURES, model, references
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita import budget, decisions, exact, inference
+from partita import budget, decisions, inference
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.decisions import F1, RULES, Borda, Hamming, Joint, Kemeny, MicroF1, Mode
 from partita.divergences import ChiSquare
-from partita.polytopes import Birkhoff, Cube
-from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
+from partita.structures import Birkhoff, Cube, Hypercube, KSubsets, Permutations, Simplex
 
 X = np.random.default_rng(0).normal(size=(5, FEATURES))
 # Sums of a few float64 terms of size 1.
@@ -215,8 +214,8 @@ def test_a_joint_of_draws_converges_to_the_enumerated_one(name, weighted, key, m
     ebm, truth = enumerated(name)
     monkeypatch.setattr(budget, "LISTED_OUTPUTS", 1)
     if weighted:
-        monkeypatch.setattr(budget, "MAX_OUTPUTS", 1)
-        monkeypatch.setattr(exact, "_BILINEAR", ())
+        for kind in budget.Kind:
+            monkeypatch.setitem(budget.LIMITS, kind, budget.LIMITS[kind]._replace(answer=0))
     p = decisions.joint(ebm, X, key=key, num=20_000)
     assert not p.exact
     assert p.y.shape == (5, 20_000, *ebm.space.shape)

@@ -41,12 +41,10 @@ from partita.decisions import Kemeny
 from partita.divergences import KL
 from partita.estimators import InterruptedFitWarning, LabelRanker, MultilabelClassifier, learning, names, training
 from partita.estimators.references import fit_reference
-from partita.measures import Mallows, PlackettLuce, ProductBernoulli, Uniform
 from partita.networks import MLP
 from partita.objectives import ExactMLE, MinMin
-from partita.polytopes import Cube
 from partita.solver import BOTH, Alternating
-from partita.spaces import Hypercube, Permutations
+from partita.structures import Cube, Hypercube, Mallows, Permutations, PlackettLuce, ProductBernoulli, Uniform
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,9 +16,9 @@ from partita.networks import Linear
 from partita.objectives import GeneralizedFenchelYoung, Perceptron
 from partita.oracles import ProximalGradient, oracle
 from partita.partition import Network
-from partita.polytopes import Cube, Permutahedron
 from partita.regularizers import Entropy, Nothing, SquaredNorm
 from partita.solver import Solver, fit
+from partita.structures import Cube, Permutahedron
 
 KEY = jax.random.key(0)
 

@@ -11,15 +11,14 @@ import scipy.special
 from cases import COUPLINGS, FEATURES, MANY, exactly, model, references
 
 from partita import exact, inference, samplers
+from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.kernels import Gibbs
-from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.partition import Network, Table, UnseenRowError
-from partita.polytopes import Birkhoff, Cube
 from partita.samplers import AnnealedImportanceSampling
-from partita.spaces import TooLargeError
+from partita.structures import Birkhoff, Cube, ProductBernoulli, Uniform
 
 SOME = ["unary", "birkhoff", "ising", "neural-sets"]
 
@@ -280,7 +279,7 @@ def test_assignments_on_the_host_are_as_good(k, key):
     ties = jax.random.randint(whole_key, (20, k, k), -2, 3).astype(float)
     theta = jnp.concatenate([jax.random.normal(normal_key, (20, k, k)), ties])
     polytope = Birkhoff(k)
-    host = polytope.argmax_on_host(np.asarray(theta))
+    host = polytope.assignments(Uniform(polytope.space)).argmax(np.asarray(theta))
     assert host.shape == (40, k)
     np.testing.assert_array_equal(np.sort(host, axis=1), np.tile(np.arange(k), (40, 1)))
     score = jax.vmap(polytope.score)

@@ -14,10 +14,9 @@ from cases import COUPLINGS, FEATURES, jit, model, references, some
 from partita import exact, kernels
 from partita.divergences import KL, ChiSquare
 from partita.kernels import Gibbs, Guided, Informed, Metropolis, Tempered, effective_sample_size, r_hat, run, target
-from partita.measures import ProductBernoulli, Uniform
 from partita.partition import Table, UnseenRowError
 from partita.samplers import SequentialMonteCarlo
-from partita.spaces import Hypercube, KSubsets
+from partita.structures import Hypercube, KSubsets, ProductBernoulli, Uniform
 
 KERNELS = {
     "uniform": Metropolis("uniform"),
@@ -137,7 +136,7 @@ def test_guided_draws_are_independent_where_the_envelope_holds(share):
 
     @jit
     def chain(x, key):
-        aimed = target(ebm, ebm.row(x), ebm.row(x).near.tau)
+        aimed = target(ebm, ebm.row(x), ebm.row(x).surrogate.tau)
         start = jnp.zeros((CHAINS, 4), int)
         return run(Guided(share, tries), aimed, start, 1, key=key)[1].acceptance
 
@@ -156,7 +155,7 @@ def test_metropolis_leaves_a_tempered_target_as_it_is(key):
     @functools.partial(jax.vmap, in_axes=(0, 0, None))
     def move(t, key, x):
         # Not the row's own r, which is near p: that of another theta.
-        between = Tempered(ebm.row(x[1]).near.r, target(ebm, ebm.row(x[0])), t)
+        between = Tempered(ebm.row(x[1]).surrogate.r, target(ebm, ebm.row(x[0])), t)
         start_key, move_key = jax.random.split(key)
         log_prob = jax.vmap(between.log_prob)(elements)
         start = elements[jax.random.categorical(start_key, log_prob, shape=(chains,))]
@@ -176,7 +175,7 @@ def test_the_gradient_on_the_hull_is_exact_where_g_is_linear_in_a_move(name, key
     @jit
     def both(x, key):
         aimed, y = target(ebm, ebm.row(x)), space.sample(1, key=key)[0]
-        others = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.num_moves))
+        others = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.max_degree))
         return aimed.log_prob_near(y, others), jax.vmap(aimed.log_prob)(others)
 
     near, exactly = both(X[0], key)
@@ -207,7 +206,7 @@ def test_tau_is_a_constant_for_kl_only(key):
     @jit
     def both(x, y):
         row = ebm.row(x)
-        return target(tabular, row).log_prob(y) + row.near.tau, target(ebm, row, jnp.zeros(())).log_prob(y)
+        return target(tabular, row).log_prob(y) + row.surrogate.tau, target(ebm, row, jnp.zeros(())).log_prob(y)
 
     found, truth = both(X[0], y)
     assert float(found) == pytest.approx(float(truth), abs=1e-5)

@@ -14,14 +14,12 @@ from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.energy import Energy
 from partita.kernels import Gibbs, Guided, Informed, Metropolis
-from partita.measures import Uniform
 from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import MCMC, ExactMLE
 from partita.partition import Table
-from partita.polytopes import Cube
 from partita.solver import HeldOut, Solver, fit
-from partita.spaces import Simplex
+from partita.structures import Cube, Simplex, Uniform
 
 ROWS, SEEDS, VISITS = 3, 200, 25
 

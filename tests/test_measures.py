@@ -11,17 +11,19 @@ import scipy.special
 import scipy.stats
 from cases import PROPOSALS, REFERENCES, SPACES, references
 
-from partita.measures import (
+from partita.structures import (
     AbstractSequentialMeasure,
     ConditionalBernoulli,
+    Hypercube,
+    KSubsets,
     Mallows,
     Mixture,
+    Permutations,
     PlackettLuce,
     ProductBernoulli,
     Sequential,
     Uniform,
 )
-from partita.spaces import Hypercube, KSubsets, Permutations
 
 MEASURES = {
     str(type(q).__name__) + f"-{q.space}": q for space in [*SPACES.values(), Permutations(3)] for q in references(space)

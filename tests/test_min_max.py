@@ -12,12 +12,19 @@ from test_contrastive import flat
 from partita import exact
 from partita.batches import Rows
 from partita.divergences import ChiSquare
-from partita.measures import ConditionalBernoulli, PlackettLuce, ProductBernoulli
 from partita.networks import MLP
 from partita.objectives import ExactMLE, Generator, MinMax
 from partita.objectives.min_max import Playing, _play
 from partita.solver import RESULTS, Solver, fit
-from partita.spaces import Hypercube, KSubsets, Permutations, Simplex
+from partita.structures import (
+    ConditionalBernoulli,
+    Hypercube,
+    KSubsets,
+    Permutations,
+    PlackettLuce,
+    ProductBernoulli,
+    Simplex,
+)
 
 REPEATS = 4000
 
@@ -127,8 +134,8 @@ def test_it_trains_with_optimistic_adam(name, key):
 
 
 def test_what_it_cannot_serve_is_refused():
-    with pytest.raises(ValueError, match="generator represents label sets"):
-        Generator(Simplex(4), None)
+    with pytest.raises(ValueError, match="generator needs a family of measures on Simplex"):
+        Generator(Simplex(20_000), None)
     with pytest.raises(ValueError, match=r"num_samples >= 2.*got 1"):
         MinMax(generator(Hypercube(4)), 1)
     with pytest.raises(ValueError, match="The generator is for"):

@@ -7,19 +7,29 @@ import numpy as np
 import pytest
 from cases import COUPLINGS, FEATURES, data, jit, model, references
 
-from partita import batches, inference, objectives, observed
+from partita import batches, budget, inference, objectives, partial
 from partita._types import Batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.energy import Energy
-from partita.measures import ConditionalBernoulli, Mallows, PlackettLuce, ProductBernoulli, Uniform, restricted
 from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import ExactMLE, MinMin
 from partita.partition import Bound, Table
-from partita.polytopes import Birkhoff, Cube
 from partita.solver import HeldOut, Solver, fit
-from partita.spaces import Hypercube, KSubsets, Permutations
+from partita.structures import (
+    Birkhoff,
+    Cube,
+    Hypercube,
+    Hypersimplex,
+    KSubsets,
+    Mallows,
+    Permutations,
+    PlackettLuce,
+    ProductBernoulli,
+    Uniform,
+    condition,
+)
 
 # Values are of order 1 with at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
@@ -49,7 +59,7 @@ ROWS = {
 }
 
 
-def partial(space):
+def partly_known(space):
     y, free = zip(*ROWS[space], strict=True)
     return jnp.asarray(y), jnp.asarray(free)
 
@@ -73,7 +83,7 @@ def test_tied_groups_without_gaps_are_linear_extensions():
         kept = ((every[:, :, None] < every[:, None, :]) == order) | tied
         inside = kept.all(axis=(1, 2))
         np.testing.assert_array_equal(agreeing(space, y, free), inside)
-        held, log_mass = restricted(references(space)[0], jnp.asarray(y), jnp.asarray(free))
+        held, log_mass = condition(references(space)[0], jnp.asarray(y), jnp.asarray(free))
         np.testing.assert_allclose(jnp.exp(jax.vmap(held.log_prob)(every)), inside / inside.sum(), atol=1e-6)
         assert float(log_mass) == pytest.approx(np.log(inside.mean()), abs=1e-6)
 
@@ -99,7 +109,7 @@ def enumerated(model, x, y, inside, reference):
 def found(model, x, y, free, reference=None):
     def of_row(x, y, free, reference):
         row = model.row(x, reference=reference)
-        slope = lambda theta: observed.energy(model, eqx.tree_at(lambda r: r.theta, row, theta), y, free)  # noqa: E731
+        slope = lambda theta: partial.energy(model, eqx.tree_at(lambda r: r.theta, row, theta), y, free)  # noqa: E731
         return jax.value_and_grad(slope, has_aux=True)(row.theta)
 
     return jit(jax.vmap(of_row))(x, y, free, reference)
@@ -131,7 +141,7 @@ def rows_of(q, n):
 def test_what_is_observed_has_the_sum_over_all_outputs_that_agree(name, q, by_row, key):
     """g, log q, and the gradient; a whole y has exactly its own."""
     asked = model(COUPLINGS[name], q=q)
-    y, free = partial(asked.space)
+    y, free = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
     reference = rows_of(q, len(y)) if by_row else None
     inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
@@ -141,18 +151,24 @@ def test_what_is_observed_has_the_sum_over_all_outputs_that_agree(name, q, by_ro
     answers = found(asked, x, y, free, reference)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=tolerance), answers, truth)
     whole = jit(jax.vmap(lambda x, y: asked.g.coupling(asked.g.h(x), y)))(x, y)
-    assert observed.completion(asked) == "exact"
+    assert partial.is_summed_exactly(asked)
     assert answers[0][0][0] == whole[0]
     assert answers[0][0][1] != whole[1]
+
+
+def few_states(monkeypatch):
+    """As if no method could sum over what is not observed."""
+    for kind in (budget.Kind.PROGRAM, budget.Kind.ENUMERATION):
+        monkeypatch.setitem(budget.LIMITS, kind, budget.LIMITS[kind]._replace(partial=1))
 
 
 @pytest.mark.parametrize("name", ["unary", "ising-shared", "birkhoff"])
 def test_the_bound_of_large_spaces_lies_below(name, key, monkeypatch):
     """As if the spaces were large. For independent labels there is no need of a bound."""
-    monkeypatch.setattr(observed, "MAX_STATES", 1)
+    few_states(monkeypatch)
     asked = model(COUPLINGS[name])
-    assert observed.completion(asked) == ("exact" if name == "unary" else "bound")
-    y, free = partial(asked.space)
+    assert partial.is_summed_exactly(asked) == (name == "unary")
+    y, free = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
     inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
     (truth, log_q), slope = enumerated(asked, x, y, jnp.asarray(inside), None)
@@ -176,7 +192,7 @@ def test_many_labels_held_cost_no_digits(key):
     )
     for coupling in (Bilinear(Cube(174)), LinearQuadratic(Symmetric(174), shared=True)):
         ebm = EBM(Energy(lambda theta: theta, coupling), Bound(), q=ProductBernoulli(logits))
-        g, _ = jit(lambda ebm, theta: observed.energy(ebm, ebm.row(theta), y, free))(ebm, theta)
+        g, _ = jit(lambda ebm, theta: partial.energy(ebm, ebm.row(theta), y, free))(ebm, theta)
         assert float(g) == pytest.approx(truth, rel=1e-6)
 
 
@@ -193,7 +209,7 @@ def test_losses_take_what_is_observed_for_y(name, objective, key):
     """By a batch with `free` they change by the change of g, and its gradient; a row of which nothing is observed has
     no loss and no gradient at all."""
     asked = model(COUPLINGS[name])
-    y, free = partial(asked.space)
+    y, free = partly_known(asked.space)
     whole = eqx.tree_at(lambda b: b.y, data(asked.space, rows=len(y)), y)
     batch = eqx.tree_at(lambda b: b.free, whole, free, is_leaf=lambda leaf: leaf is None)
     inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
@@ -232,7 +248,7 @@ def test_probabilities_of_what_may_be_observed_sum_to_one(name, key, monkeypatch
     summed = inference.log_prob(asked, x[first], every[first], free=free[first])
     np.testing.assert_allclose(summed, truth, atol=TOLERANCE)
     assert np.exp(summed).sum() == pytest.approx(1, abs=1e-5)
-    monkeypatch.setattr(observed, "MAX_STATES", 1)
+    few_states(monkeypatch)
     held = inference.log_prob(asked, x[first], every[first], free=free[first])
     np.testing.assert_allclose(held, truth, atol=1e-4)
     if name == "birkhoff":
@@ -243,7 +259,7 @@ def test_probabilities_of_what_may_be_observed_sum_to_one(name, key, monkeypatch
 
 def test_a_learned_tau_normalizes_what_is_observed(key):
     asked = model(COUPLINGS["ising"])
-    y, free = partial(asked.space)
+    y, free = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
     learned, exactly = (inference.log_prob(asked, x, y, free=free, method=method) for method in ("learned", "exact"))
     tau, truth = (inference.log_partition(asked, x, method=method) for method in ("learned", "exact"))
@@ -373,16 +389,14 @@ REFUSED = {
     ),
     "Scores": (lambda: lose(objectives.Scores(), "unary", SETS, target=jnp.zeros(2)), "Scores needs every y whole"),
     "neither sum nor bound": (
-        lambda: observed.completion(model(LinearQuadratic(Symmetric(20), shared=False, space=KSubsets(20, 9)))),
-        r"up to 4,096 outputs, or by a surrogate, and none serves a LinearQuadratic coupling on KSubsets\(k=20, m=9\)",
+        lambda: partial.is_summed_exactly(
+            model(LinearQuadratic(Symmetric(20), shared=False, polytope=Hypersimplex(20, 9)))
+        ),
+        r"few outputs, or by a surrogate, and none serves a LinearQuadratic coupling on KSubsets\(k=20, m=9\)",
     ),
     "large q": (
-        lambda: observed.completion(model(Bilinear(Birkhoff(13)), q=PlackettLuce(jnp.zeros(13)))),
-        r"not under a PlackettLuce on Permutations\(k=13\)",
-    ),
-    "q of subsets": (
-        lambda: observed.completion(model(COUPLINGS["subsets"], q=ConditionalBernoulli(jnp.zeros(5), 2))),
-        "not under a ConditionalBernoulli on KSubsets",
+        lambda: partial.is_summed_exactly(model(Bilinear(Birkhoff(13)), q=PlackettLuce(jnp.zeros(13)))),
+        r"none serves a Bilinear coupling on Permutations\(k=13\) with a PlackettLuce",
     ),
     "learned with a bound": (
         lambda: inference.log_prob(

@@ -9,11 +9,11 @@ from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import inference
 from partita._types import Row
+from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.oracles import LocalSearch
-from partita.polytopes import Birkhoff, Cube
-from partita.spaces import TooLargeError
+from partita.structures import Birkhoff, Cube
 
 ROWS = 200
 KEY = jax.random.key(0)
@@ -31,7 +31,7 @@ def values(model, x, y):
     def of_row(x, y):
         row = Row(x, model.g.h(x), None, model.q)
         tau = model.tau(row)
-        near = jax.vmap(model.space.move, in_axes=(None, 0))(y, jnp.arange(model.space.num_moves))
+        near = jax.vmap(model.space.move, in_axes=(None, 0))(y, jnp.arange(model.space.max_degree))
         return model.log_prob(row, y, tau), jax.vmap(lambda y: model.log_prob(row, y, tau))(near)
 
     return jax.vmap(of_row)(jnp.asarray(x, float), y)
@@ -71,7 +71,7 @@ def test_scores_around_an_output_are_those_of_its_moves(name):
     @jit
     @jax.vmap
     def ask(y):
-        near = jax.vmap(coupling.space.move, in_axes=(None, 0))(y, jnp.arange(coupling.space.num_moves))
+        near = jax.vmap(coupling.space.move, in_axes=(None, 0))(y, jnp.arange(coupling.space.max_degree))
         return coupling.around(theta, y), jax.vmap(coupling, in_axes=(None, 0))(theta, near)
 
     # Sums of at most 20 float32 terms of order 1.
@@ -86,7 +86,7 @@ def test_the_change_of_a_move_is_that_of_the_scores(name):
     @jit
     @jax.vmap
     def ask(y):
-        changes = jax.vmap(lambda i: coupling.change(theta, y, i))(jnp.arange(coupling.space.num_moves))
+        changes = jax.vmap(lambda i: coupling.change(theta, y, i))(jnp.arange(coupling.space.max_degree))
         return coupling(theta, y) + changes, coupling.around(theta, y)
 
     # Sums of at most 20 float32 terms of order 1.

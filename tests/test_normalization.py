@@ -11,13 +11,13 @@ import scipy.special
 from cases import COUPLINGS, MANY, NORMALIZED, exactly, model, off, references, some
 
 from partita import budget, inference
+from partita.budget import TooLargeError
 from partita.couplings import LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, Tsallis
 from partita.energy import Energy
 from partita.inference import Normalization
 from partita.model import EBM
 from partita.partition import Network, Shifted, UnseenRowError
-from partita.spaces import TooLargeError
 
 K = 10
 
@@ -267,7 +267,8 @@ def test_bad_questions_get_a_clear_answer(key):
 def test_what_cannot_be_summed_is_sampled(key, monkeypatch):
     """As if 16 outputs were too many."""
     ask = functools.partial(inference.normalization, exactly("ising-chi-square"), MANY, index=np.arange(len(MANY)))
-    monkeypatch.setattr(budget, "MAX_OUTPUTS", 8)
+    kind = budget.Kind.ENUMERATION
+    monkeypatch.setitem(budget.LIMITS, kind, budget.LIMITS[kind]._replace(answer=8))
     with pytest.raises(TooLargeError, match="enumeration reaches 8 outputs"):
         ask(method="exact")
     with pytest.raises(ValueError, match="method='auto' draws: give a key"):

@@ -12,17 +12,16 @@ from cases import COUPLINGS, DIVERGENCES, data, jit, model, references, some
 
 from partita import batches, exact
 from partita._types import Batch
+from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare
 from partita.energy import Energy
-from partita.measures import Mallows, ProductBernoulli
 from partita.model import EBM
 from partita.networks import Linear
 from partita.objectives import MCMC, NCE, ExactMLE, MinMin, PseudoLikelihood
 from partita.partition import Table
-from partita.polytopes import Cube
 from partita.solver import Solver, fit
-from partita.spaces import Hypercube, TooLargeError
+from partita.structures import Cube, Hypercube, Mallows, ProductBernoulli
 
 # Losses are of order 1 and have at most 24 terms per row: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5

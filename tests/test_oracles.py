@@ -14,9 +14,8 @@ from cases import COUPLINGS, POLYTOPES, jit
 
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural
 from partita.oracles import ClosedForm, CoordinateAscent, ProximalGradient, oracle, rounded
-from partita.polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
 from partita.regularizers import Entropy, Nothing, SquaredNorm
-from partita.spaces import KSubsets
+from partita.structures import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
 
 # Slopes are good to 1e-5 of the largest one where an oracle stops, and to rounding in closed forms; moving all labels
 # gains a few times that.
@@ -34,7 +33,7 @@ def concave(k, **options):
 LINEAR = {name: COUPLINGS[name] for name in ("unary", "subsets", "classes", "permutahedron", "birkhoff")}
 SMOOTH = LINEAR | {
     "concave": concave(4),
-    "concave-subsets": concave(5, space=KSubsets(5, 2)),
+    "concave-subsets": concave(5, polytope=Hypersimplex(5, 2)),
     "ising": COUPLINGS["ising"],
 }
 REGULARIZERS = {"nothing": Nothing(), "norm": SquaredNorm(0.7), "entropy": Entropy(0.5)}

@@ -8,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from partita import datasets, sweep
-from partita.paper import beyond, claims, figures, printed, protocol, run, tables
-from partita.paper.protocol import FULL, QUICK, Setting, config
+from paper import claims, figures, methods, printed_values, protocol, run, tables
+from paper.settings import FULL, OVERLAPPING, PROTOCOL, QUICK, Setting, configuration
+from paper.store import Store
+from partita import datasets
 
 SIZES = {"table1": 30, "table2": 16, "table3": 12, "table4": 18, "table5": 12, "table6": 18}
 TINY = QUICK._replace(grid=((1e-2, 1e-3), (1e-2, 1e-2)), steps=20, draws=8, width=4, depth=1)
@@ -19,7 +20,7 @@ TINY = QUICK._replace(grid=((1e-2, 1e-3), (1e-2, 1e-2)), steps=20, draws=8, widt
 @pytest.mark.parametrize(("name", "rows"), SIZES.items())
 def test_every_row_of_the_paper_is_there(name, rows):
     spec = tables.TABLES[name]
-    found = printed.rows(spec.figures)
+    found = printed_values.rows(spec.printed)
     assert len(found) == len({heads for heads, _ in found}) == rows
     assert all(len(figures) == len(tables.printed_columns(spec)) for _, figures in found)
     assert all(0 < figure < 100 for _, figures in found for figure in figures)
@@ -38,26 +39,26 @@ def test_figures_are_as_printed():
         "table6": (84.94, 93.83),
     }
     for name, (first, last) in corners.items():
-        found = printed.rows(tables.TABLES[name].figures)
+        found = printed_values.rows(tables.TABLES[name].printed)
         assert (found[0][1][0], found[-1][1][-1]) == (first, last)
     # Tables that say the same of the same setting, but for what the paper prints twice with other digits.
-    one, other = (dict(printed.rows(tables.TABLES[name].figures)) for name in ("table1", "table4"))
+    one, other = (dict(printed_values.rows(tables.TABLES[name].printed)) for name in ("table1", "table4"))
     assert all(one[heads] == other[heads] for heads in set(one) & set(other))
 
 
 def test_configurations_are_shared_between_tables_and_survive_json():
-    wanted = {name: {json.dumps(each) for each in tables.wanted(name, FULL)} for name in SIZES}
+    wanted = {name: {json.dumps(each) for each in tables.configurations(name, FULL)} for name in SIZES}
     both = [json.loads(each) for each in wanted["table1"] & wanted["table4"]]
     assert sum(each["kind"] == "score" for each in both) == 36, "constant tau, logistic"
     assert wanted["table5"] & wanted["table2"]
     for name, found in wanted.items():
         task = "multilabel" if name in ("table1", "table3", "table4") else "ranking"
         others = {json.loads(each)["name"] for each in found if json.loads(each)["kind"] == "other"}
-        assert others == {other.name for other in beyond.OTHERS if other.task == task}
-    for each in tables.wanted("table2", QUICK, ["iris"], ["linear"]):
+        assert others == {other.name for other in methods.METHODS if other.task == task}
+    for each in tables.configurations("table2", QUICK, ["iris"], ["linear"]):
         assert json.loads(json.dumps(each)) == each
         assert (each["dataset"], each["model"]) == ("iris", "linear")
-    assert len(tables.wanted("table2", QUICK, ["iris"], ["linear"])) == 8
+    assert len(tables.configurations("table2", QUICK, ["iris"], ["linear"])) == 8
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ SETTINGS = [
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.objective}-{s.loss}-{s.coupling}")
 def test_a_cell_is_chosen_on_dev_and_scored_on_test(setting):
     effort = TINY._replace(seeds=(0, 1))
-    found = run.compute(config(setting, effort))
+    found = run.compute(configuration(setting, effort))
     assert len(found["test"]) == 2
     assert all(-100 <= value <= 100 for value in found["test"])
     assert len(found["chosen"]) == (1 if setting.dataset == "emotions" else 2)
@@ -102,7 +103,7 @@ def test_a_cell_is_chosen_on_dev_and_scored_on_test(setting):
 @pytest.mark.usefixtures("data", "unchecked")
 def test_test_rows_are_not_looked_at_before_the_end(monkeypatch):
     """With other test rows everything that is chosen is the same."""
-    given = config(SETTINGS[0], TINY)
+    given = configuration(SETTINGS[0], TINY)
     first = run.compute(given)["chosen"]
     real = datasets.split
     monkeypatch.setattr(
@@ -113,7 +114,9 @@ def test_test_rows_are_not_looked_at_before_the_end(monkeypatch):
 
 @pytest.mark.usefixtures("data", "unchecked")
 def test_partitions_and_curves_have_what_their_figures_show():
-    found = run.compute(config(Setting("iris", "min-min", "logistic", "mlp", "birkhoff", "mlp"), TINY, "partition"))
+    found = run.compute(
+        configuration(Setting("iris", "min-min", "logistic", "mlp", "birkhoff", "mlp"), TINY, "partition")
+    )
     assert len(found["learned"]) == len(found["exact"]) == 12
     assert np.isfinite(found["learned"] + found["exact"]).all()
     told = run.compute({"kind": "curve", "dataset": "emotions", "draws": 10, "rate": 1e-3, "steps": 50, "seed": 0})
@@ -124,16 +127,16 @@ def test_partitions_and_curves_have_what_their_figures_show():
 
 @pytest.mark.usefixtures("data", "unchecked")
 def test_peers_answer_test_rows():
-    for other in beyond.OTHERS:
+    for other in methods.METHODS:
         # Trees and the library's own have tests elsewhere, and take long.
-        if other.block == beyond.TODAY and other.name != "trees":
+        if other.block == methods.TODAY and other.name != "trees":
             assert other.installed
             dataset = "emotions" if other.task == "multilabel" else "iris"
-            assert run.compute(other.config(dataset, TINY))["test"][0] > 50, other.name
+            assert run.compute(other.configuration(dataset, TINY))["test"][0] > 50, other.name
 
 
 @pytest.mark.usefixtures("data")
-def test_peers_are_chosen_on_dev_rows_alone():
+def test_peers_are_tuned_on_dev_rows_alone():
     """Of two values one is right on dev rows only, the other on test rows only."""
     split = datasets.split(datasets.load("emotions"))
 
@@ -141,7 +144,7 @@ def test_peers_are_chosen_on_dev_rows_alone():
         where = "test" if len(given.y_test) == len(split.y_test) else "dev"
         return given.y_test if where == right_on else 1 - given.y_test
 
-    best = beyond._chosen(("test", "dev"), answer)
+    best = methods._tune(("test", "dev"), answer)
     assert np.array_equal(best(split, 0, {}), 1 - split.y_test)
     assert np.array_equal(best(split, 0, {"steps": 1}), split.y_test), "a first look takes the first"
 
@@ -197,7 +200,7 @@ def test_one_command_computes_what_is_missing_and_writes_the_report(tmp_path, mo
 @pytest.mark.usefixtures("faked")
 def test_what_tables_have_in_common_is_counted_once(tmp_path, capsys):
     run.reproduce(["table1", "table4"], datasets=["emotions"], quick=True, out=tmp_path)
-    count = len(sweep.Store(tmp_path / run.RESULTS))
+    count = len(Store(tmp_path / run.RESULTS))
     assert f"{count}/{count}" in capsys.readouterr().err
 
 
@@ -212,10 +215,10 @@ def test_full_results_count_before_quick_ones(tmp_path):
 
 @pytest.mark.usefixtures("faked")
 def test_rows_of_libraries_that_are_not_there_are_left_empty_and_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(beyond, "MODULES", {beyond.MULTILEARN: "no_such_module"})
+    monkeypatch.setattr(methods, "MODULES", {methods.MULTILEARN: "no_such_module"})
     run.reproduce(["table1"], datasets=["emotions"], quick=True, out=tmp_path)
     said = " ".join(capsys.readouterr().err.split())
-    titles = [other.title for other in beyond.OTHERS if other.needs]
+    titles = [other.title for other in methods.METHODS if other.needs]
     assert f"Left empty: {'; '.join(titles)}. `pip install scikit-multilearn-ng`" in said
     found = {row.heads[0]: row.cell("emotions").values for row in run.document(tmp_path).tables[0].rows}
     assert [head for head, values in found.items() if not values] == titles
@@ -261,9 +264,9 @@ def test_printed_figures_bear_out_what_the_paper_says_of_them():
     """With the printed figures in place of ours all cells agree, and comparisons count what the paper's give."""
     figures_of = {}
     for spec in (tables.TABLES["table1"], tables.TABLES["table2"]):
-        for heads, row in printed.rows(spec.figures):
+        for heads, row in printed_values.rows(spec.printed):
             for column, figure in zip(tables.printed_columns(spec), row, strict=True):
-                figures_of[tables._setting(heads, column)] = figure
+                figures_of[tables.setting(heads, column)] = figure
 
     def scores(given):
         setting = Setting(*(given.get(name) for name in Setting._fields))
@@ -304,13 +307,13 @@ def test_bad_wishes_are_refused_before_any_work(tmp_path):
     ]:
         with pytest.raises(ValueError, match=said):
             run.reproduce(**wish, out=tmp_path)
-    with pytest.raises(ValueError, match="run `partita reproduce`"):
+    with pytest.raises(ValueError, match="run `python -m paper`"):
         run.document(tmp_path)
 
 
 def test_a_store_of_another_protocol_is_refused(tmp_path):
     old = {"kind": "score", "dataset": "iris", "seeds": [0, 1, 2]}
-    sweep.Store(tmp_path / run.RESULTS).add(old, {"test": [90.0]})
+    Store(tmp_path / run.RESULTS).add(old, {"test": [90.0]})
     before = (tmp_path / run.RESULTS).read_bytes()
     for wish in (lambda: run.reproduce(["table2"], out=tmp_path), lambda: run.document(tmp_path)):
         with pytest.raises(ValueError, match=r"1 results of protocol 1.* not mixed.*another folder with --out"):
@@ -321,16 +324,16 @@ def test_a_store_of_another_protocol_is_refused(tmp_path):
 def test_every_configuration_names_its_protocol():
     for effort in (FULL, QUICK):
         wanted = [each for name in run.NAMES for each in _wanted(name, effort)]
-        assert {each["protocol"] for each in wanted} == {protocol.PROTOCOL}
+        assert {each["protocol"] for each in wanted} == {PROTOCOL}
 
 
 def _wanted(name, effort):
-    return tables.wanted(name, effort) if name in tables.TABLES else figures.wanted(name, effort)
+    return tables.configurations(name, effort) if name in tables.TABLES else figures.configurations(name, effort)
 
 
 @pytest.mark.usefixtures("data_dir")
 def test_cal500_is_run_on_rows_apart_and_on_the_papers():
-    apart, overlapping = protocol.split("cal500"), protocol.split(protocol.OVERLAPPING)
+    apart, overlapping = protocol.split("cal500"), protocol.split(OVERLAPPING)
     assert (len(apart.x), len(overlapping.x), len(apart.x_test)) == (401, 502, 101)
     assert np.array_equal(apart.x_test, overlapping.x_test)
     seen = {row.tobytes() for row in overlapping.x}
@@ -342,7 +345,7 @@ def test_a_quiet_neighborhood_is_preferred_to_a_single_high_score():
     """Scores of checks are smoothed; at the ends the mean is of two."""
     scores = np.array([[1.0, 3.0], [9.0, 3.0], [2.0, 3.0], [3.0, 9.0]])
     expected = np.array([[5.0, 3.0], [4.0, 3.0], [14 / 3, 5.0], [2.5, 6.0]])
-    assert np.allclose(protocol._smoothed(scores), expected)
+    assert np.allclose(protocol._smooth(scores), expected)
 
 
 def test_folds_of_small_sets_cover_all_rows_and_leave_dev_rows_out():
@@ -357,13 +360,13 @@ def test_folds_of_small_sets_cover_all_rows_and_leave_dev_rows_out():
 def test_a_damaged_store_is_told_of(tmp_path):
     (tmp_path / run.RESULTS).write_bytes(b'{"config": {"kind": "sc')
     with pytest.warns(UserWarning, match="1 damaged lines"):
-        assert not sweep.Store(tmp_path / run.RESULTS).entries()
+        assert not Store(tmp_path / run.RESULTS).entries()
 
 
 def test_efforts_differ_in_what_tells_them_apart():
     assert len(FULL.seeds) == 3
     assert len(QUICK.seeds) == 1
-    assert protocol.QUICK.steps < protocol.FULL.steps
+    assert QUICK.steps < FULL.steps
 
 
 @pytest.mark.slow
@@ -371,8 +374,8 @@ def test_efforts_differ_in_what_tells_them_apart():
 def test_a_reproduction_that_is_killed_goes_on(tmp_path, killed):
     """No cell is trained twice, and the table is that of a run that was let alone."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    wish = ["reproduce", "table2", "--quick", "--dataset", "iris", "--model", "linear", "--out"]
-    command = [sys.executable, "-m", "partita", *wish]
+    wish = ["table2", "--quick", "--dataset", "iris", "--model", "linear", "--out"]
+    command = [sys.executable, "-m", "paper", *wish]
     killed([*command, str(broken)], broken / run.RESULTS, lines=3)
     for folder in (broken, whole):
         subprocess.run([*command, str(folder)], check=True, stderr=subprocess.DEVNULL)

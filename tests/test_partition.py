@@ -14,13 +14,12 @@ from partita import inference
 from partita._types import RESULTS, Row
 from partita.divergences import ChiSquare, JensenShannon
 from partita.energy import Energy
-from partita.measures import PlackettLuce, Uniform
 from partita.model import EBM
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
 from partita.partition import Network, Residual, Shifted, Table, UnseenRowError
 from partita.solver import Solver, fit
-from partita.spaces import Hypercube, Permutations
+from partita.structures import Hypercube, Permutations, PlackettLuce, Uniform
 
 KEY = jax.random.key(9)
 DECAY = optax.cosine_decay_schedule(1.0, 300)

@@ -29,8 +29,8 @@ from partita.energy import Energy
 from partita.model import EBM
 from partita.networks import ICNN, MLP, Linear, ResNet
 from partita.persistence import ConsentError, FileError, classes, files
-from partita.polytopes import Cube
 from partita.solver import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
+from partita.structures import Cube
 
 KEY = jax.random.key(3)
 
@@ -368,7 +368,7 @@ def test_a_description_too_long_for_safetensors_is_refused(path, monkeypatch):
     assert same_bits(round_trip(np.arange(1000), path), np.arange(1000))
 
 
-NO_PART_OF_A_MODEL = ("persistence", "datasets", "sweep", "paper", "cli", "__main__", "demo")
+NO_PART_OF_A_MODEL = ("persistence", "datasets", "sweep", "cli", "__main__", "demo")
 
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in NO_PART_OF_A_MODEL])

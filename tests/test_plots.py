@@ -18,8 +18,8 @@ from partita import EBM, Energy, metrics, plots
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.networks import Linear
 from partita.partition import Table
-from partita.polytopes import Cube
 from partita.solver import History
+from partita.structures import Cube
 
 RNG = np.random.default_rng(0)
 LOSS = 3 + np.exp(-np.arange(120) / 30) + 0.1 * RNG.normal(size=120)

@@ -16,11 +16,11 @@ from cases import COUPLINGS, DIVERGENCES, FEATURES, data, jit, model, references
 
 from partita.divergences import KL, ChiSquare, JensenShannon
 from partita.energy import Energy
-from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.networks import MLP, Linear
-from partita.objectives import ExactMLE, MinMin, Neighboring
+from partita.objectives import ExactMLE, MinMin, SurrogateProposal
 from partita.partition import Table
+from partita.structures import ProductBernoulli
 
 # Scores are of order 1 and sums have at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
@@ -167,13 +167,13 @@ SOMEWHERE = ProductBernoulli(jnp.array([1.0, -1.0, 0.5, 0.0]))
 
 PROPOSED = {
     "independent": ("unary", -1, KL(), MinMin(3)),
-    "independent-undefended": ("unary", 0, KL(), MinMin(3, proposal=Neighboring(defense=0.0))),
-    "mean-field": ("ising", -1, KL(), MinMin(3, proposal=Neighboring(defense=0.2))),
+    "independent-undefended": ("unary", 0, KL(), MinMin(3, proposal=SurrogateProposal(defense=0.0))),
+    "mean-field": ("ising", -1, KL(), MinMin(3, proposal=SurrogateProposal(defense=0.2))),
     "conditional": ("subsets", 0, KL(), MinMin(3)),
     "balanced": ("birkhoff", 0, KL(), MinMin(3)),
     "balanced-plackett-luce": ("permutahedron", -1, KL(), MinMin(3)),
     "amortized": ("neural-sets", -1, KL(), MinMin(3)),
-    "amortized-sparsemax": ("ising", 0, ChiSquare(), MinMin(3, proposal=Neighboring(defense=0.2))),
+    "amortized-sparsemax": ("ising", 0, ChiSquare(), MinMin(3, proposal=SurrogateProposal(defense=0.2))),
     "amortized-jensen-shannon": ("permutahedron", 0, JensenShannon(), MinMin(3)),
     "one for all x": ("unary", 0, KL(), MinMin(3, proposal=SOMEWHERE)),
     "one for all x, shared": ("unary", -1, KL(), MinMin(3, "shared", SOMEWHERE)),

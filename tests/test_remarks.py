@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from partita.paper import printed, remarks, tables
-from partita.paper.document import Cell, Report, Row, Table
-from partita.paper.protocol import FULL
-from partita.paper.remarks import Remark
-from partita.paper.report import latex, markdown, page
+from paper import printed_values, remarks, tables
+from paper.document import Cell, Report, Row, Table
+from paper.remarks import Remark
+from paper.report import latex, markdown, page
+from paper.settings import FULL
 
 SETTING = {"objective": "min-min", "loss": "logistic", "model": "mlp", "coupling": "unary", "tau": "constant"}
 
@@ -25,7 +25,7 @@ def table():
 
 
 def shown(*given):
-    (row,) = remarks.annotated(table(), given).rows
+    (row,) = remarks.annotate(table(), given).rows
     return {column: cell.notes for column, cell in row.cells.items()}
 
 
@@ -45,7 +45,7 @@ def test_remarks_are_shown_only_where_figures_differ():
 
 
 def test_remarks_are_footnotes_in_every_form():
-    found = remarks.annotated(table(), [Remark("because 2 < 3", off="below"), Remark("for both")])
+    found = remarks.annotate(table(), [Remark("because 2 < 3", off="below"), Remark("for both")])
     report = Report("R", {}, (found,), (), (), ())
     text = markdown.document(report)
     cells = "| x | **50.50** ± 0.71<sup>1, 2</sup><br>60.00 🟧 ▼ −9.50 | **60.50** ± 0.71<br>60.00 ⬜ ≈ +0.50 |"
@@ -60,21 +60,21 @@ def test_remarks_are_footnotes_in_every_form():
 
 
 def test_cells_without_a_remark_are_listed_farthest_first():
-    assert remarks.unexplained([table()]) == [("t", "yeast", ("x",), 10.5), ("t", "birds", ("x",), -9.5)]
-    found = remarks.annotated(table(), [Remark("why", off="above")])
-    assert remarks.unexplained([found]) == [("t", "birds", ("x",), -9.5)]
+    assert remarks.cells_without_remark([table()]) == [("t", "yeast", ("x",), 10.5), ("t", "birds", ("x",), -9.5)]
+    found = remarks.annotate(table(), [Remark("why", off="above")])
+    assert remarks.cells_without_remark([found]) == [("t", "birds", ("x",), -9.5)]
 
 
 def test_a_table_may_have_notes_of_its_own(monkeypatch):
     monkeypatch.setattr(remarks, "TABLE_NOTES", {"t": ("about the whole",)})
-    assert remarks.annotated(table()).notes == ("about the whole",)
-    assert remarks.annotated(dataclasses.replace(table(), name="u")).notes == ()
+    assert remarks.annotate(table()).notes == ("about the whole",)
+    assert remarks.annotate(dataclasses.replace(table(), name="u")).notes == ()
 
 
 NAMES = {
     "dataset": {column for spec in tables.TABLES.values() for column in spec.columns},
     **{
-        name: {heads[place] for spec in tables.TABLES.values() for heads, _ in printed.rows(spec.figures)}
+        name: {heads[place] for spec in tables.TABLES.values() for heads, _ in printed_values.rows(spec.printed)}
         for place, name in enumerate(remarks.NAMES)
     },
 }

@@ -19,9 +19,9 @@ import pytest
 import results
 from markdown_it import MarkdownIt
 
+from paper.document import Cell, Claim, Figure, Panel, Report, Row, Series, Table
+from paper.report import latex, markdown, page, svg, words, write
 from partita import atomic
-from partita.paper.document import Cell, Claim, Figure, Panel, Report, Row, Series, Table
-from partita.paper.report import latex, markdown, page, svg, words, write
 
 HOSTILE = (
     "<script>hacked=1</script>\"'><img src=x onerror=hacked=1> a|b_c%d&e $x$ #1 \\input{x} {y} ~z ^w `q` [l](u) *s*"
@@ -121,7 +121,7 @@ def test_counts_are_given_both_ways_over_all_and_by_group():
 
     rows = (row("one", 60, 61, 62), row("one", 70, 57, None), row("two", 90, 90, 90), Row(("beside",), {}))
     table = Table("t", "T", "", ("h",), tuple("abc"), rows)
-    assert [(name, text) for name, _, text in words.counted(table)] == [
+    assert [(name, text) for name, _, text in words.summaries(table)] == [
         ("All", "3 of 9 within 2 points, 4 above, 1 below, 1 not run (within or above: 7, 78%)"),
         ("one", "3 of 6 within 2 points, 1 above, 1 below, 1 not run (within or above: 4, 67%)"),
         # Far above is not agreement.
@@ -129,13 +129,13 @@ def test_counts_are_given_both_ways_over_all_and_by_group():
     ]
     report = dataclasses.replace(EMPTY, tables=(table,))
     for text in (markdown.document(report), latex.document(report).replace(r"\%", "%"), page.document(report)):
-        for _, _, said in words.counted(table):
+        for _, _, said in words.summaries(table):
             assert said in text
 
 
 def test_what_has_nothing_printed_says_so():
     table = Table("t", "T", "", ("h",), ("a",), (Row(("x",), {"a": Cell(None, (1.0,))}),))
-    assert [text for _, _, text in words.counted(table)] == ["The paper prints no figures to compare with"]
+    assert [text for _, _, text in words.summaries(table)] == ["The paper prints no figures to compare with"]
 
 
 def test_a_table_refuses_what_does_not_fit():
@@ -211,7 +211,7 @@ def test_the_page_says_the_same_figures(made):
 def test_figures_say_their_values(made):
     for figure in made.figures:
         for panel in figure.panels:
-            drawn = xml.fromstring(svg.alone(panel))
+            drawn = xml.fromstring(svg.file(panel))
             groups = [found for found in drawn.iter() if found.get("class") == "series"]
             assert [group.get("data-name") for group in groups] == [series.name for series in panel.series]
             for group, series in zip(groups, panel.series, strict=True):
@@ -345,7 +345,7 @@ def test_cells_that_were_not_run_one_seed_and_notes():
     ],
 )
 def test_odd_values_have_a_picture(x, y, logs, drawn):
-    text = svg.alone(Panel("p", "x", "y", (Series("s", x, y),), logs, logs))
+    text = svg.file(Panel("p", "x", "y", (Series("s", x, y),), logs, logs))
     found = [
         json.loads(group.get("data-points", "[]")) for group in xml.fromstring(text).iter() if group.get("data-points")
     ]
@@ -360,7 +360,7 @@ def test_a_long_line_keeps_its_ends_peaks_and_gaps():
     y = [rng.gauss(0, 1) for _ in range(2500)] + [0.5] * 2500
     y[1234], y[4321], y[2500] = 50.0, -50.0, math.nan
     steps = tuple(map(float, range(5000)))
-    text = svg.alone(Panel("p", "x", "y", (Series("s", steps, tuple(y)),)))
+    text = svg.file(Panel("p", "x", "y", (Series("s", steps, tuple(y)),)))
     (group,) = (found for found in xml.fromstring(text).iter() if found.get("class") == "series")
     points = [tuple(map(float, point[2:])) for point in json.loads(group.get("data-points"))]
     assert 300 < len(points) <= 610
@@ -398,19 +398,17 @@ def test_no_two_parts_of_a_page_have_the_same_name(made):
     found = Elements(page.document(dataclasses.replace(made, tables=tuple(renamed))))
     names = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(set(names)) == len(names)
-    assert set(names) >= set(page.TAKEN)
+    assert set(names) >= set(page.PART_NAMES)
 
 
 def test_the_report_needs_no_jax():
-    code = (
-        "import sys, partita.paper.report, partita.paper.document; print('jax' in sys.modules, 'numpy' in sys.modules)"
-    )
+    code = "import sys, paper.report, paper.document; print('jax' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 
 
 def test_the_parts_of_the_page_are_in_the_package():
-    folder = importlib.resources.files("partita.paper.report")
+    folder = importlib.resources.files("paper.report")
     assert {Path(str(part)).name for part in folder.iterdir() if part.is_file()} >= {"page.html", "page.css", "page.js"}
     assert "</script" not in (folder / "page.js").read_text("utf-8")
 

@@ -111,7 +111,7 @@ def test_without_a_surrogate_draws_come_from_q(key):
     ebm = model(COUPLINGS["classes"])
     row = ebm.row(X[0])
     assert ebm.surrogate is None
-    assert row.near is None
+    assert row.surrogate is None
     np.testing.assert_array_equal(IMPORTANCE.draw(ebm, row, key=key).log_weight, 0)
 
 
@@ -120,7 +120,7 @@ def test_no_weight_exceeds_one_over_the_defense(key):
     ebm = model(COUPLINGS["unary"])
     row = eqx.tree_at(lambda row: row.theta, ebm.row(X[0]), jnp.array([8.0, -8.0, 8.0, -8.0]))
     near = ebm.surrogate(ebm.g.coupling, row.theta, row.q)
-    row = eqx.tree_at(lambda row: row.near, row, near)
+    row = eqx.tree_at(lambda row: row.surrogate, row, near)
     weighted = ImportanceSampling(2000, defense=0.2).draw(ebm, row, key=key)
     assert float(jnp.exp(weighted.log_weight).max()) == pytest.approx(5, rel=1e-2)
 

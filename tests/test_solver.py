@@ -17,14 +17,12 @@ from partita._types import RESULTS, Batch
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.energy import Energy
-from partita.measures import ProductBernoulli
 from partita.model import EBM
 from partita.networks import MLP, Linear
 from partita.partition import Bound, Network, Table, UnseenRowError
-from partita.polytopes import Cube
 from partita.progress import ProgressBar
 from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit, ran_away
-from partita.spaces import Hypercube
+from partita.structures import Cube, Hypercube, ProductBernoulli
 
 ROWS = 64
 
@@ -562,7 +560,7 @@ def test_tau_can_be_trained_for_an_energy_that_is_there(data, key):
     """
     start = EBM(Energy(Linear(FEATURES, 4, key=key), Bilinear(Cube(4))), Table(ROWS))
     learned = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), start, data, steps=100, key=key).model
-    objective = objectives.MinMin(1, proposal=objectives.Neighboring(0.0))
+    objective = objectives.MinMin(1, proposal=objectives.SurrogateProposal(0.0))
     # The first masses are e^LSE: an Adam that forgets them soon.
     quick = functools.partial(optax.adam, b2=0.9)
     decay = optax.cosine_decay_schedule(1.0, 300)

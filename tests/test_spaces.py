@@ -11,7 +11,9 @@ import scipy.special
 import scipy.stats
 from cases import SPACES, named
 
-from partita.spaces import FEW_LABELS, Hypercube, KSubsets, Permutations, Simplex, TooLargeError, in_order, ranks
+from partita.budget import TooLargeError
+from partita.structures import Hypercube, KSubsets, Permutations, Simplex
+from partita.structures.rankings import FEW_LABELS, in_order, ranks
 
 MORE = named(Hypercube(9), Permutations(6), KSubsets(8, 3), Simplex(7), Hypercube(2), Permutations(2), KSubsets(2, 1))
 ALL = SPACES | MORE
@@ -167,11 +169,11 @@ def test_indicators_are_zero_one_statistics(space):
 
 @pytest.mark.parametrize("space", ALL.values(), ids=ALL)
 def test_local_moves_are_a_symmetric_neighborhood(space):
-    """From every y: as many as num_moves says, all different, none y itself, all in Y, and each can be undone."""
+    """From every y: as many as max_degree says, all different, none y itself, all in Y, and each can be undone."""
     y = elements(space)
     near = jax.jit(jax.vmap(jax.vmap(space.move, in_axes=(None, 0)), in_axes=(0, None)))
-    moved = np.asarray(near(y, jnp.arange(space.num_moves)))
-    assert moved.shape == (space.size, space.num_moves, *space.shape)
+    moved = np.asarray(near(y, jnp.arange(space.max_degree)))
+    assert moved.shape == (space.size, space.max_degree, *space.shape)
     assert np.issubdtype(moved.dtype, np.integer)
     # Outputs by number: what is not in Y finds none.
     number = {tuple(one): i for i, one in enumerate(y.tolist())}
@@ -188,7 +190,7 @@ def test_local_moves_are_a_symmetric_neighborhood(space):
 def test_moves_of_huge_spaces_stay_inside(key):
     for space in (Hypercube(174), Permutations(50), KSubsets(174, 20)):
         y = space.sample(3, key=key)
-        moved = jax.jit(jax.vmap(space.move))(y, jnp.array([0, 1, space.num_moves - 1]))
+        moved = jax.jit(jax.vmap(space.move))(y, jnp.array([0, 1, space.max_degree - 1]))
         assert contains(space, moved).all()
         assert (moved != y).any(axis=1).all()
 

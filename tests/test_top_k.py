@@ -12,11 +12,18 @@ from partita import inference, oracles
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon
 from partita.energy import Energy
-from partita.measures import PlackettLuce, ProductBernoulli
 from partita.model import EBM
 from partita.networks import Linear
 from partita.partition import Network
-from partita.polytopes import Birkhoff, Cube, Hypersimplex, Permutahedron, best_assignments
+from partita.structures import (
+    Birkhoff,
+    Cube,
+    Hypersimplex,
+    Permutahedron,
+    PlackettLuce,
+    ProductBernoulli,
+    best_assignments,
+)
 
 NUM = 5
 ROWS = 3

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import partita
 from partita import LabelRanker, MultilabelClassifier, objectives
-from partita.measures import ProductBernoulli
+from partita.structures import ProductBernoulli
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import partita
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -18,7 +20,7 @@ import numpy as np
 import partita as pt
 
 assert pt.__file__.startswith(sys.prefix), pt.__file__
-for name in ("pandas", "polars", "matplotlib", "beartype", "pytest"):
+for name in ("pandas", "polars", "matplotlib", "beartype", "pytest", "paper"):
     assert importlib.util.find_spec(name) is None, f"{name} should not be here"
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
@@ -91,9 +93,11 @@ def test_contents(wheel):
     files = (path for path in (ROOT / "partita").rglob("*") if path.is_file() and path.suffix != ".pyc")
     library = {path.relative_to(ROOT).as_posix() for path in files}
     assert {name for name in names if name.startswith("partita/")} == library
-    assert {f"partita/paper/report/page.{kind}" for kind in ("html", "css", "js")} | {"partita/py.typed"} <= library
+    assert "partita/py.typed" in library
+    assert not any("paper" in name for name in names), "the experiments run from a clone"
     assert f"{info}licenses/LICENSE" in names
     described = zipfile.ZipFile(wheel).read(f"{info}METADATA").decode()
+    assert f"Version: {partita.__version__}\n" in described
     required = [line for line in described.splitlines() if line.startswith("Requires-Dist")]
     assert all("extra ==" in line for line in required if any(name in line for name in ("pandas", "polars", "matplot")))
 

@@ -19,7 +19,7 @@ UsageError: Any = typer.BadParameter.__bases__[0]
 
 
 class Commands(TyperGroup):
-    """Commands that end in one sentence when they cannot go on; `partita --debug` shows the traceback as well."""
+    """Commands that report an error as one sentence, and with --debug before the command also its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         with _sentences(debug=ctx.params["debug"]), _plain_warnings():
@@ -60,7 +60,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"There is not enough memory. {said}".strip()
     kind = type(error).__name__
-    return f"{kind}, which was not expected: {said.rstrip('.')}. partita --debug shows where it comes from."
+    return f"{kind}, which was not expected: {said.rstrip('.')}. Put --debug before the command for the traceback."
 
 
 def _code(error: Exception) -> int:

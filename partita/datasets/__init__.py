@@ -1,6 +1,6 @@
 """Data sets: the paper's and larger ones by name, with their splits, and files of one's own."""
 
-from .loading import Split, dev_split, load, split
+from .loading import Split, load, split
 from .reading import Dataset, read
 from .registry import SETS, Entry, File, Task, entry, names
 from .store import DownloadError, State, cache, check, fetch
@@ -18,7 +18,6 @@ __all__ = [
     "Task",
     "cache",
     "check",
-    "dev_split",
     "entry",
     "fetch",
     "load",

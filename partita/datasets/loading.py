@@ -12,7 +12,7 @@ from .registry import SETS, Entry, File, entry
 from .store import Folder, content
 from .text import Matrix
 
-__all__ = ["Split", "dev_split", "load", "split"]
+__all__ = ["Split", "load", "split"]
 
 # cal500 is split by this seed whatever seed is asked for, so that its numbers are always of the same rows.
 FIXED = {"cal500": 0}
@@ -55,12 +55,6 @@ def split(dataset: Dataset, *, seed: int = 0) -> Split:
     rows = _labeled(y) if known and known.labeled else np.ones(x.shape[0], bool)
     train = np.arange(len(rows)) < dataset.train
     return Split(x[rows & train], y[rows & train], x[rows & ~train], y[rows & ~train])
-
-
-def dev_split(x: Matrix, y: Matrix) -> Split:
-    """The paper's training rows once more: a quarter of them as the dev part, always the same."""
-    x_train, x_dev, y_train, y_dev = train_test_split(x, y, test_size=0.25, random_state=0)
-    return Split(x_train, y_train, x_dev, y_dev)
 
 
 def _part(found: Entry, file: File, made: bytes) -> Dataset:

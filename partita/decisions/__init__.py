@@ -3,7 +3,7 @@
 A rule reads a `Joint`, which describes p(.|x) and knows no model, or marginals where these suffice. It minimizes the
 expected loss over all rankings, or over all label sets, whether in Y or not.
 
->>> from partita.spaces import Hypercube
+>>> from partita.structures import Hypercube
 >>> p = Joint(Hypercube(2), [[0, 0], [1, 0], [1, 1]], [[0.4, 0.35, 0.25]], exact=True)
 >>> Mode()(p).y.tolist(), F1()(p).y.tolist()
 ([[0, 0]], [[1, 0]])

@@ -14,7 +14,7 @@ from .._types import Array, Key, PyTree
 from ..inference.answers import WeightedDraws
 from ..inference.rows import over_rows, sum_over_rows
 from ..model import EBM
-from ..spaces import AbstractSpace, Permutations, TooLargeError
+from ..structures import AbstractRankings, AbstractSpace
 
 KINDS = {True: "rankings", False: "label sets"}
 ADVICE = {
@@ -59,7 +59,7 @@ class Joint(eqx.Module):
 
     def marginals(self) -> Float[np.ndarray, " n ..."]:
         """P(y_j = 1) for label sets, (n, k); P(label j has rank p) for rankings, (n, k, k)."""
-        return self.mean(lambda y: y[..., None] == np.arange(y.shape[1]) if _ranks(self.space) else y)
+        return self.mean(lambda y: np.asarray(jax.vmap(self.space.indicators)(jnp.asarray(y))))
 
     @property
     def _shared(self) -> bool:
@@ -72,7 +72,7 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
     Draws are from p itself where an exact method reaches; elsewhere from the model's surrogate, or q if it has none,
     weighted by p over what they were drawn from.
     """
-    if model.space.size <= budget.LISTED_OUTPUTS:
+    if budget.can_list(model.space):
         y = model.space.elements()
         weight = sum_over_rows(_Probabilities(y), model, x, reference=reference)
         return Joint(model.space, y, weight, exact=True)
@@ -80,9 +80,7 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
         raise ValueError(
             f"{model.space} has more than {budget.LISTED_OUTPUTS:,} outputs: give a key to draw, jax.random.key(0)."
         )
-    try:
-        exact.method(model)
-    except TooLargeError:
+    if not budget.reaches(model):
         keys = jax.random.split(key, np.shape(x)[0])
         return Joint(model.space, *over_rows(_Draws(num), model, x, keys, reference=reference))
     y = inference.sample(model, x, num, key=key, reference=reference)
@@ -91,7 +89,8 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
 
 def preferences(p: Joint) -> Float[np.ndarray, "n k k"]:
     """P(label a before label b) at [a, b]; the diagonal is 0."""
-    return as_joint(p, "preferences", True).mean(lambda y: y[:, :, None] < y[:, None, :])
+    space: Any = as_joint(p, "preferences", True).space
+    return p.mean(lambda y: np.asarray(space.order(jnp.asarray(y))))
 
 
 def top_k(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.ndarray, "n num"]]:
@@ -153,7 +152,7 @@ class _Probabilities(eqx.Module):
 
 
 def _ranks(space: AbstractSpace) -> bool:
-    return isinstance(space, Permutations)
+    return isinstance(space, AbstractRankings)
 
 
 def _check_joint(space: AbstractSpace, y: np.ndarray, weight: np.ndarray) -> None:
@@ -163,7 +162,7 @@ def _check_joint(space: AbstractSpace, y: np.ndarray, weight: np.ndarray) -> Non
             f"weight must have shape (n, m), and y (m, *shape) or (n, m, *shape), where a y of {space} has shape "
             f"{space.shape}; got {weight.shape} and {y.shape}."
         )
-    largest = space.shape[0] - 1 if _ranks(space) else 1
+    largest = y.max() if space.largest is None else space.largest
     if y.dtype.kind not in "iu" or y.min() < 0 or y.max() > largest:
         got = f"{y.dtype} from {y.min()} to {y.max()}"
         raise ValueError(f"Outputs of {space} are integers from 0 to {largest}; got {got}. Ranks start at 0.")

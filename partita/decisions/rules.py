@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..exact import subsets
+from ..structures import subset_layers
 from .distribution import ADVICE, KINDS, Joint, as_joint, most_weight, preferences
 
 BLOCK = 256
@@ -141,7 +141,7 @@ class Kemeny(AbstractRule):
 def _best_order(before: Float[np.ndarray, "n k k"]) -> Int[np.ndarray, "n k"]:
     """cost(S) = min_j cost(S - j) + sum of P(j before a) over a in S - j, where j has the last rank in S."""
     n, k, _ = before.shape
-    cost, choices, tables = np.zeros((n, 1)), [], subsets(k)
+    cost, choices, tables = np.zeros((n, 1)), [], subset_layers(k)
     for masks, previous, label in tables:
         placed = (masks[:, None] >> np.arange(k) & 1).astype(float)
         price = placed @ before.transpose(0, 2, 1)

@@ -3,18 +3,13 @@
 import warnings
 from typing import Any
 
-import jax
 import numpy as np
 
-from .. import budget, decisions, exact, inference, members
+from .. import budget, decisions, inference, members
 from .._types import Key, PyTree
-from ..couplings import Bilinear
 from ..decisions import F1, AbstractRule
 from ..inference.rows import over_rows
-from ..measures import Completions, Uniform
 from ..model import EBM
-from ..spaces import Permutations, TooLargeError
-from ..surrogates import MeanField
 from . import training
 
 DRAWS = 1000
@@ -39,16 +34,13 @@ def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -
 
 def is_exact(model: EBM, rows: int) -> bool:
     """Whether exact sums answer for so many rows in time."""
-    try:
-        return budget.in_time(exact.method(model).terms, rows)
-    except TooLargeError:
-        return False
+    return budget.is_exact_in_time(model, rows)
 
 
 def has_assignments(model: EBM) -> bool:
     """Whether assignments find the most probable outputs, at any size: of rankings with linear scores."""
-    linear = isinstance(model.g.coupling, Bilinear) and isinstance(model.space, Permutations)
-    return linear and isinstance(model.q, Uniform | Completions)
+    coupling = model.g.coupling
+    return coupling.is_linear and coupling.polytope.assignments(model.q) is not None
 
 
 def normalizer(model: EBM, x: Any, method: Any, question: str) -> Any:
@@ -73,7 +65,7 @@ def marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
     if is_exact(model, x.shape[0]):
         return inference.marginals(model, x, reference=reference)
     better = "the mean of many draws of `sample` is unbiased where its chains agree"
-    if isinstance(model.surrogate, MeanField):
+    if model.surrogate is not None and model.surrogate.has_label_probs:
         warn(model, x, "label probabilities", f"they are those of mean field, which sees one mode of p; {better}")
         return over_rows(_independent, model, x, reference=reference)
     warn(model, x, "probabilities", f"they are means over {DRAWS} weighted draws; {better}")
@@ -83,7 +75,7 @@ def marginals(x: Any, model: EBM, reference: PyTree, *, key: Key) -> Any:
 def modes(x: Any, model: EBM, reference: PyTree, *, key: Key) -> np.ndarray:
     """Most probable outputs, exact or by local search."""
     # A linear score has its mode at any size.
-    if isinstance(model.g.coupling, Bilinear) or is_exact(model, x.shape[0]):
+    if model.g.coupling.is_linear or is_exact(model, x.shape[0]):
         y, how = inference.mode(model, x, key=key, reference=reference, return_method=True)
     else:
         y, how = inference.mode(model, x, method="search", key=key, reference=reference, return_method=True)
@@ -97,7 +89,7 @@ def evidence(rule: AbstractRule, x: Any, model: EBM, reference: PyTree, *, key: 
     exactly = is_exact(model, x.shape[0])
     if isinstance(rule, decisions.Kemeny) and exactly:
         return np.asarray(inference.before(model, x, reference=reference))
-    if isinstance(rule, F1) and exactly and model.space.size <= budget.MAX_OUTPUTS:
+    if isinstance(rule, F1) and exactly and budget.can_enumerate(model.space):
         return np.asarray(inference.mean(model, x, F1.statistic, reference=reference))
     if not exactly:
         warn(model, x, "the decision", f"it is made from {DRAWS} weighted draws")
@@ -110,20 +102,13 @@ def energy(model: EBM, x: Any, reference: PyTree, y: Any) -> Any:
 
 
 def _independent(model: EBM, x: Any, reference: PyTree) -> Any:
-    return jax.nn.sigmoid(model.row(x, reference=reference).near.r.logits)
+    surrogate: Any = model.surrogate
+    return surrogate.label_probs(model.row(x, reference=reference).surrogate)
 
 
 def warn(model: EBM, x: Any, question: str, how: str) -> None:
     """Say that an answer is not exact, why, and how it was found."""
-    n, size = x.shape[0], model.space.size
-    count = f"{size:,}" if size < 10**9 else f"about 10^{model.space.log_size / np.log(10):.0f}"
-    try:
-        needed = budget.seconds(exact.method(model).terms, n)
-        why = f"exact sums over {count} outputs of {n:,} rows would take about {needed:,.0f} s, more than the "
-        why += f"{budget.SECONDS:,.0f} s of partita.budget.SECONDS"
-    except TooLargeError:
-        why = f"the {count} outputs are too many for exact sums"
-    message = f"Not exact ({question}): {why}; {how}."
+    message = f"Not exact ({question}): {budget.describe_excess(model, x.shape[0])}; {how}."
     warnings.warn(message, budget.ApproximationWarning, stacklevel=5)
 
 

@@ -15,10 +15,10 @@ from sklearn.utils.validation import _check_sample_weight
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
-from ..measures import AbstractMeasure
-from ..objectives import AbstractObjective, Neighboring
+from ..objectives import AbstractObjective, SurrogateProposal
 from ..partition import AbstractTau
 from ..solver import AbstractTraining
+from ..structures import AbstractMeasure
 from . import names
 from .codecs import LabelSets, Rankings
 from .references import check_reference
@@ -69,7 +69,7 @@ class AbstractArguments(BaseEstimator):
         "network": [str, callable],
         "tau": [str, AbstractTau],
         "reference": [str, AbstractMeasure, HasMethods("fit")],
-        "proposal": [str, Neighboring, AbstractMeasure],
+        "proposal": [str, SurrogateProposal, AbstractMeasure],
         "decision": [str, AbstractRule],
         "train": [str, AbstractTraining],
         "ensemble_size": [AT_LEAST_ONE],
@@ -117,7 +117,7 @@ class AbstractArguments(BaseEstimator):
         names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
         names.named("coupling", self.coupling, self._couplings, AbstractCoupling)
         names.named("tau", self.tau, names.LOG_PARTITIONS, AbstractTau)
-        names.named("proposal", self.proposal, names.PROPOSALS, Neighboring, AbstractMeasure)
+        names.named("proposal", self.proposal, names.PROPOSALS, SurrogateProposal, AbstractMeasure)
         names.named("decision", self.decision, self._decisions, AbstractRule)
         if isinstance(self.network, str):
             names.named("network", self.network, tuple(names.NETWORKS), eqx.Module)

@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import members
-from ..measures import AbstractMeasure
 from ..model import EBM
 from ..objectives import AbstractObjective
 from ..partition import Table
 from ..solver import History, State
+from ..structures import AbstractMeasure
 from . import training
 from .arguments import Codec
 from .checkpoints import Checkpoint, fingerprint

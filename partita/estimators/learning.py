@@ -11,15 +11,14 @@ import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .. import members, observed
+from .. import members, partial
 from .._types import Key, PyTree
 from ..divergences import AbstractDivergence
-from ..measures import AbstractMeasure
 from ..model import EBM
 from ..objectives import AbstractObjective
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver, State
-from ..spaces import AbstractSpace
+from ..structures import AbstractMeasure, AbstractSpace
 from . import names, training
 from .arguments import AbstractArguments
 from .checkpoints import Checkpoint
@@ -105,7 +104,8 @@ class AbstractLearner(AbstractArguments):
         chosen = names.objective(
             objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
-        return Start(models, chosen, None if data.free is None else observed.completion(first), warm)
+        completion = None if data.free is None else "exact" if partial.is_summed_exactly(first) else "bound"
+        return Start(models, chosen, completion, warm)
 
     def _train(
         self,

@@ -8,7 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 
 from .. import decisions
-from ..spaces import Simplex
+from ..structures import Simplex
 from . import names
 from .answers import unseen_marginals
 from .codecs import Encoded, LabelSets
@@ -66,7 +66,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
     class_weight: Any
 
     # scikit-learn's mixin, which must come first, has one that knows no sets and no missing labels.
-    score = AbstractPredictor.score
+    score = AbstractPredictor.score  # pyright: ignore[reportAssignmentType]
 
     def __init__(
         self,

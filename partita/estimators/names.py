@@ -7,12 +7,11 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 
-from .. import exact
+from .. import budget
 from .._types import Key, PyTree
 from ..couplings import AbstractCoupling, Bilinear, Factored, Full, LinearQuadratic, NegativeSemidefinite, Symmetric
 from ..divergences import KL, AbstractDivergence, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from ..energy import Energy
-from ..measures import AbstractMeasure
 from ..model import EBM
 from ..networks import ICNN, MLP, Linear, ResNet
 from ..objectives import (
@@ -26,20 +25,27 @@ from ..objectives import (
     Generator,
     MinMax,
     MinMin,
-    Neighboring,
     Perceptron,
     PseudoLikelihood,
     RatioMatching,
+    SurrogateProposal,
 )
 from ..partition import AbstractTau, Network, Residual, Table
-from ..polytopes import Birkhoff, Cube, Permutahedron, ProbabilitySimplex
 from ..solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating
-from ..spaces import AbstractSpace, Permutations, Simplex, TooLargeError
-from ..surrogates import AbstractSurrogate, Amortized, find
+from ..structures import (
+    AbstractMeasure,
+    AbstractRankings,
+    AbstractSpace,
+    AbstractSurrogate,
+    Amortized,
+    Birkhoff,
+    Cube,
+    Permutahedron,
+    ProbabilitySimplex,
+    Simplex,
+    generator_shape,
+)
 
-# Exact sums for every row of every step: subsets of labels placed, or outputs.
-CHEAP_STATES = 2**8
-CHEAP_RANKED = 12
 # From here on one U for all labels has more entries than data have rows, and mean field takes too long.
 FULL_LABELS = 256
 # U(x) = -A(x) A(x)' has k times this many entries of A(x): h of 174 labels would have 30,276 outputs at full rank.
@@ -77,7 +83,7 @@ NETWORKS: dict[str, Callable[..., PyTree]] = {
     "resnet": lambda d, shape, width, depth, key: ResNet(d, shape, width=width, depth=depth, key=key),
 }
 LOG_PARTITIONS = ("residual", "logits", "mlp", "resnet", "icnn", "linear", "constant")
-PROPOSALS: dict[str, Neighboring | None] = {"surrogate": Neighboring(), "reference": None}
+PROPOSALS: dict[str, SurrogateProposal | None] = {"surrogate": SurrogateProposal(), "reference": None}
 OBJECTIVES: dict[str, type[AbstractObjective]] = {
     "auto": AbstractObjective,
     "min-min": MinMin,
@@ -133,12 +139,12 @@ class Recipe(eqx.Module):
         return EBM(Energy(h, self.coupling), self._tau(near, size, tau_key), q=self.q, f=self.f, surrogate=near)
 
     def _near(self, key: Key) -> AbstractSurrogate | Literal[False] | None:
-        """The surrogate of the table, or where there is none one that is learned beside the model."""
+        """The coupling's surrogate, or where there is none one that is learned beside the model."""
         if not self.near:
             return False
-        if isinstance(self.coupling.space, Simplex):
-            return None
-        return find(self.coupling, self.q, self.f) or Amortized(self.coupling, key=key)
+        own = self.coupling.surrogate(self.q, self.f)
+        # One of k classes is summed over exactly, and has no family of measures of its own.
+        return Amortized(self.coupling, key=key) if own is None and self.coupling.space.proposal_shape() else own
 
     def _tau(self, near: AbstractSurrogate | Literal[False] | None, size: int, key: Key) -> AbstractTau:
         if isinstance(self.tau, AbstractTau):
@@ -160,7 +166,7 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
     if isinstance(space, Simplex):
         named("coupling", value, SET_COUPLINGS, AbstractCoupling)
         return Bilinear(ProbabilitySimplex(space.k))
-    table = RANKING_COUPLINGS if isinstance(space, Permutations) else SET_COUPLINGS
+    table = RANKING_COUPLINGS if isinstance(space, AbstractRankings) else SET_COUPLINGS
     found = named("coupling", value, table, AbstractCoupling)
     made = found if isinstance(found, AbstractCoupling) else found(space.shape[0], key)
     if made.space != space:
@@ -170,18 +176,7 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
 
 def cheap(model: EBM) -> bool:
     """Whether exact likelihood is cheap enough for every row of every step."""
-    return summable(model, CHEAP_STATES, CHEAP_RANKED)
-
-
-def summable(model: EBM, outputs: int, ranked: int) -> bool:
-    """Whether exact sums serve: any closed form, a list of up to `outputs`, the program of up to `ranked` labels."""
-    try:
-        method = exact.method(model)
-    except TooLargeError:
-        return False
-    if isinstance(method, exact.Enumeration):
-        return model.space.size <= outputs
-    return not isinstance(method, exact.SubsetDP) or model.space.shape[0] <= ranked
+    return budget.serves_steps(model)
 
 
 def training(value: Any, objective: Any) -> AbstractTraining:
@@ -209,16 +204,15 @@ def objective(
 ) -> AbstractObjective:
     """By name or as it is, for the model at hand and what is trained of it."""
     value = named("objective", value, tuple(OBJECTIVES), AbstractObjective)
-    proposal = named("proposal", proposal, PROPOSALS, Neighboring, AbstractMeasure)
+    proposal = named("proposal", proposal, PROPOSALS, SurrogateProposal, AbstractMeasure)
     if isinstance(value, AbstractObjective):
         return value
     if value == "auto":
         value = "exact" if cheap(model) and all(parts.g for parts in train.phases()) else "min-min"
     if value == "min-max":
-        # Sets and rankings alike: one number per label.
-        body = MLP(features, model.space.shape, key=key)
+        body = MLP(features, generator_shape(model.space) or (), key=key)
         return MinMax(Generator(model.space, body))
-    if isinstance(model.space, Simplex) and isinstance(proposal, Neighboring):
+    if model.surrogate is None and isinstance(proposal, SurrogateProposal):
         proposal = None
     makers = {
         "min-min": lambda: MinMin(num, proposal=proposal),

@@ -17,7 +17,7 @@ from ..inference.rows import over_rows
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
-from ..spaces import Simplex
+from ..structures import Simplex
 from . import answers
 from .base import AbstractEstimator
 from .codecs import Encoded, framed

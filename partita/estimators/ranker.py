@@ -115,7 +115,7 @@ class LabelRanker(AbstractPredictor):
 
         score = likelihood if data.target is None else training.worth_by_loss(start.objective, key)
         first = members.member(trained.models, 0)
-        if trained.unseen and names.summable(first, budget.LISTED_OUTPUTS, budget.MAX_RANKED):
+        if trained.unseen and budget.serves_fit(first):
             return calibration._replace(scale=training.calibrated(trained, data, score))
         return calibration
 

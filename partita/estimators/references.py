@@ -16,8 +16,16 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from .._types import PyTree
-from ..measures import AbstractMeasure, Mallows, PlackettLuce, ProductBernoulli, Uniform
-from ..spaces import AbstractSpace, Hypercube, Permutations
+from ..structures import (
+    AbstractMeasure,
+    AbstractSpace,
+    Hypercube,
+    Mallows,
+    Permutations,
+    PlackettLuce,
+    ProductBernoulli,
+    Uniform,
+)
 
 # Least probabilities that a classifier may give, of which the one is taken that suits unseen rows best.
 FLOORS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)

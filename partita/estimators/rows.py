@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
 from ..batches import Features
-from ..spaces import Permutations
+from ..structures import AbstractRankings
 from .arguments import AbstractArguments, Codec
 from .features import Scaler, read_features, scaled
 from .training import Data
@@ -87,7 +87,7 @@ def read_known(given: Any, codec: Codec, n: int) -> np.ndarray:
         known = _numbers(given)
         if known.shape != (n, len(labels)):
             raise ValueError(f"given must be a dict by label or a table of shape {(n, len(labels))}.")
-    largest = len(labels) - 1 if isinstance(codec.space, Permutations) else 1
+    largest = len(labels) - 1 if isinstance(codec.space, AbstractRankings) else 1
     bad = ~np.isnan(known) & ~np.isin(known, np.arange(largest + 1))
     if bad.any():
         value, label = known[bad][0], labels[np.argwhere(bad)[0][-1]]

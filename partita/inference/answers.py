@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import exact, kernels, observed, samplers
+from .. import exact, kernels, partial, samplers
 from .._types import Array, Float, Int, Key, PyTree
 from ..batches import check_free, check_outputs
 from ..divergences import KL
 from ..model import EBM
-from ..spaces import Permutations
+from ..structures import AbstractRankings
 from .given import agreeing
 from .partitions import Method, partition
 from .rows import check_index, over_rows, sum_over_rows
@@ -67,7 +67,7 @@ def before(
     reference: PyTree = None,
 ) -> Float[Array, "n k k"]:
     """P(label a is ranked before label b | x) at [a, b], for rankings; methods as for `marginals`."""
-    if not isinstance(model.space, Permutations):
+    if not isinstance(model.space, AbstractRankings):
         raise ValueError(f"Which label comes before which is asked of rankings, not of {model.space}.")
     draw = _drawing(model, method, num, burn_in, thin)
     fn = exact.before if draw is None else _Mean(draw, _order)
@@ -152,7 +152,7 @@ def log_prob(
     """
     n = np.shape(x)[0]
     y, free = jnp.asarray(check_outputs(model.space, y, n)), check_free(model.space, free, n)
-    if free is not None and observed.completion(model) != "exact":
+    if free is not None and not partial.is_summed_exactly(model):
         return agreeing(model, x, y, free, method=method, key=key, reference=reference)
     if method == "exact":
         return sum_over_rows(_exact_log_prob, model, x, y, free, reference=reference)
@@ -167,7 +167,7 @@ def _exact_log_prob(model, x, reference, y, free):
 
 
 def _log_prob(model, x, reference, y, free, tau):
-    g, log_q = observed.energy(model, model.row(x, reference=reference), y, free)
+    g, log_q = partial.energy(model, model.row(x, reference=reference), y, free)
     return log_q + model.f.log_density(g - tau)
 
 
@@ -260,7 +260,7 @@ def _indicators(space, y):
 
 
 def _order(space, y):
-    return y[:, :, None] < y[:, None, :]
+    return space.order(y)
 
 
 class _Expected(eqx.Module):

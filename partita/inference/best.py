@@ -1,22 +1,17 @@
 """The most probable outputs of each x, one or several."""
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import exact, oracles
+from .. import budget, exact, oracles
 from .._types import Array, Float, Int, Key, PyTree
-from ..couplings import Bilinear
-from ..measures import Completions, Uniform
 from ..model import EBM
-from ..polytopes import Birkhoff, Permutahedron, best_assignments
 from ..regularizers import AbstractRegularizer
-from ..spaces import TooLargeError
+from ..structures import AbstractAssignments, AbstractPolytope, Uniform
 from .partitions import Method, partition
 from .rows import over_rows, sum_over_rows
 
@@ -58,10 +53,10 @@ def mode(
     does by search, given the `key` that it needs.
     """
     search = _check_search(method, oracles.LocalSearch())
-    y = _where_it_reaches(lambda: _exact_modes(model, x, reference), method, key)
-    how = "exact" if y is not None else "local search"
-    if y is None:
-        y = over_rows(_Search(search), model, x, _keys(key, method, x), reference=reference)
+    if _is_exact(model, method, key, at_any_size=_has_mode(model)):
+        y, how = _exact_modes(model, x, reference), "exact"
+    else:
+        y, how = over_rows(_Search(search), model, x, _keys(key, method, x), reference=reference), "local search"
     return (y, how) if return_method else y
 
 
@@ -85,15 +80,16 @@ def top_k(
     """
     num = _check_num(model, num)
     search = _check_search(method, oracles.PoolSearch())
-    found = _where_it_reaches(lambda: _exact_top(model, x, num, reference), method, key)
-    how = "exact" if found is not None else "search"
-    if found is None:
+    if _is_exact(model, method, key, at_any_size=_assignments(model) is not None):
+        best, how = _exact_top(model, x, num, reference), "exact"
+    else:
         keys = _keys(key, method, x)
-        found = over_rows(_Pool(search, num), model, x, keys, reference=reference, small=True)
-    normalizer = normalizer if normalizer != "auto" else _normalizer(model)
-    log_prob = _log_probs(model, x, found.y, normalizer, key, index, reference)
-    log_prob = np.where(np.isneginf(found.score), -np.inf, log_prob)
-    return TopK(found.y, jax.device_put(log_prob), how, normalizer)
+        best, how = over_rows(_Pool(search, num), model, x, keys, reference=reference, small=True), "search"
+    if normalizer == "auto":
+        normalizer = "exact" if budget.reaches(model) else "learned"
+    log_prob = _log_probs(model, x, best.y, normalizer, key, index, reference)
+    log_prob = np.where(np.isneginf(best.score), -np.inf, log_prob)
+    return TopK(best.y, jax.device_put(log_prob), how, normalizer)
 
 
 def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Array, " n *y"]:
@@ -103,52 +99,54 @@ def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Ar
     oracle of the loss answers. On emotions it has 78 % of the labels right with SquaredNorm, where `mode` has 62 %.
     """
     polytope = model.g.coupling.polytope
-    found = over_rows(_Relaxed(regularizer), model, x)
-    return jnp.asarray(polytope.argmax_on_host(np.asarray(found))) if _on_host(polytope) else found
+    mu = over_rows(_Relaxed(regularizer), model, x)
+    assignments = polytope.assignments(Uniform(polytope.space)) if _on_host(polytope) else None
+    return mu if assignments is None else jnp.asarray(assignments.argmax(np.asarray(mu)))
 
 
-def _where_it_reaches(exactly: Callable[[], Any], method: Any, key: Key | None) -> Any:
-    """The exact answer; nothing where a search is asked for, or where none reaches and there is a key to search."""
+def _has_mode(model: EBM) -> bool:
+    """Whether the most probable output is found at any size of Y: that of linear scores, where q only excludes."""
+    return model.g.coupling.is_linear and model.q.only_excludes
+
+
+def _is_exact(model: EBM, method: Any, key: Key | None, *, at_any_size: bool) -> bool:
+    """Whether to answer exactly: where a search is not asked for, and is not needed or cannot be done."""
     if method not in ("auto", "exact"):
-        return None
-    try:
-        return exactly()
-    except TooLargeError:
-        if method == "exact" or key is None:
-            raise
-        return None
+        return False
+    return at_any_size or method == "exact" or key is None or budget.reaches(model)
 
 
 def _exact_modes(model: EBM, x: Any, reference: PyTree) -> Int[Array, " n *y"]:
-    polytope = model.g.coupling.polytope
-    scores = _assignment_scores(model, x, reference) if _on_host(polytope) else None
-    if scores is not None:
-        return jnp.asarray(Birkhoff(scores.shape[-1]).argmax_on_host(scores))
-    if isinstance(model.g.coupling, Bilinear) and isinstance(model.q, Uniform | Completions):
-        return over_rows(_mode, model, x, reference=reference)
+    if _has_mode(model):
+        assignments = _assignments(model) if _on_host(model.g.coupling.polytope) else None
+        if assignments is None:
+            return over_rows(_mode, model, x, reference=reference)
+        return jnp.asarray(assignments.argmax(_assignment_scores(assignments, model, x, reference)))
     return sum_over_rows(_mode, model, x, reference=reference)
 
 
 def _exact_top(model: EBM, x: Any, num: int, reference: PyTree) -> exact.Best:
-    scores = _assignment_scores(model, x, reference)
-    if scores is None:
+    assignments = _assignments(model)
+    if assignments is None:
         return sum_over_rows(_Top(num), model, x, reference=reference, width=num)
-    y, score = zip(*(best_assignments(matrix, num) for matrix in scores), strict=True)
-    return exact.Best(jnp.asarray(np.stack(y)), jnp.asarray(np.stack(score), float))
+    y, score = assignments.top_k(_assignment_scores(assignments, model, x, reference), num)
+    return exact.Best(jnp.asarray(y), jnp.asarray(score, float))
 
 
-def _assignment_scores(model: EBM, x: Any, reference: PyTree) -> np.ndarray | None:
-    """Of rankings whose score is a sum over labels, and of which q excludes some at most: the matrix of each row."""
+def _assignments(model: EBM) -> AbstractAssignments | None:
     coupling = model.g.coupling
-    linear = isinstance(coupling, Bilinear) and isinstance(coupling.polytope, Permutahedron | Birkhoff)
-    if not linear or not isinstance(model.q, Uniform | Completions):
-        return None
-    return np.asarray(over_rows(_matrix, model, x, reference=reference))
+    return coupling.polytope.assignments(model.q) if coupling.is_linear else None
 
 
-def _matrix(model, x, reference):
-    scores = model.g.coupling.polytope.matrix(model.g.h(x))
-    return scores if reference is None else scores + reference.by_rank()
+def _assignment_scores(assignments: AbstractAssignments, model: EBM, x: Any, reference: PyTree) -> np.ndarray:
+    return np.asarray(over_rows(_Scores(assignments), model, x, reference=reference))
+
+
+class _Scores(eqx.Module):
+    assignments: AbstractAssignments
+
+    def __call__(self, model, x, reference):
+        return self.assignments.scores(model.g.h(x), model.q if reference is None else reference)
 
 
 def _mode(model, x, reference):
@@ -188,8 +186,8 @@ class _Relaxed(eqx.Module):
         return mu if _on_host(coupling.polytope) else oracles.rounded(coupling.polytope, mu)
 
 
-def _on_host(polytope: Any) -> TypeGuard[Birkhoff]:
-    return isinstance(polytope, Birkhoff) and jax.default_backend() == "cpu"
+def _on_host(polytope: AbstractPolytope) -> bool:
+    return polytope.argmax_is_on_host and jax.default_backend() == "cpu"
 
 
 def _log_probs(
@@ -213,14 +211,6 @@ def _log_probs_at(model, x, reference, y, tau):
     return jax.vmap(lambda y: model.log_prob(row, y, tau))(y)
 
 
-def _normalizer(model: EBM) -> str:
-    try:
-        exact.method(model)
-    except TooLargeError:
-        return "learned"
-    return "exact"
-
-
 def _keys(key: Key | None, method: Any, x: Any) -> Array:
     """One for each row."""
     if key is None:
@@ -241,6 +231,7 @@ def _check_search(method: Any, search: Any) -> Any:
 def _check_num(model: EBM, num: Any) -> int:
     size = model.space.size
     if isinstance(num, bool) or not isinstance(num, int | np.integer) or not 1 <= num <= size:
-        count = f"{size:,}" if size < 10**9 else f"about 10^{math.log10(size):.0f}"
-        raise ValueError(f"{model.space} has {count} outputs: ask for a whole number of them, 1 or more; got {num!r}.")
+        raise ValueError(
+            f"{model.space} has {budget.count(size)} outputs: ask for a whole number of them, 1 or more; got {num!r}."
+        )
     return int(num)

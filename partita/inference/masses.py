@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from .. import exact
+from .. import budget, exact
 from .._types import Array, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..kernels import Gibbs, target
-from ..measures import AbstractMeasure, defended
 from ..model import EBM
 from ..partition import Shifted
 from ..samplers import AnnealedImportanceSampling, Weighted, root
-from ..spaces import TooLargeError
+from ..structures import AbstractMeasure, with_share_of_q
 from .rows import check_index, over_rows, sum_over_rows
 
 MIN_EFFECTIVE = 10
@@ -186,7 +185,7 @@ class _Draws(eqx.Module):
 def _proposal(model: EBM, row: Row, key: Key) -> AbstractMeasure:
     if model.surrogate is None:
         return row.q
-    return defended(model.surrogate.proposal(model.g.coupling, row.theta, row.q, key=key), row.q, DEFENSE)
+    return with_share_of_q(model.surrogate.proposal(model.g.coupling, row.theta, row.q, key=key), row.q, DEFENSE)
 
 
 class _Sampled(eqx.Module):
@@ -206,7 +205,7 @@ class _Sampled(eqx.Module):
         mass, low, high, worth = _interval(draws, chains.log_weight, log_weight(chains.y), self.z)
         rounding = _rounding(model, row, tau)
         # A bound of the log-partition is certain. It also holds where the draws tell nothing.
-        bound = row.near.tau - tau if row.near is not None and isinstance(model.f, KL) else -jnp.inf
+        bound = row.surrogate.tau - tau if row.surrogate is not None and isinstance(model.f, KL) else -jnp.inf
         low, high = jnp.maximum(low, bound) - rounding, high + rounding
         return _Interval(jnp.clip(mass, low, high), low, high, worth)
 
@@ -252,11 +251,6 @@ def _sums(model: EBM, method: str, reference: AbstractMeasure | None) -> bool:
     """Whether the masses are to be summed exactly."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}; got {method!r}.")
-    try:
-        if method != "sampled":
-            exact.method(model, reference)
-    except TooLargeError:
-        if method == "exact":
-            raise
-        return False
-    return method != "sampled"
+    if method == "exact":
+        budget.method(model, reference)
+    return method == "exact" or (method == "auto" and budget.reaches(model, reference))

@@ -10,7 +10,6 @@ import numpy as np
 from .. import exact, samplers
 from .._types import Key, PyTree
 from ..divergences import KL
-from ..measures import Uniform
 from ..model import EBM
 from .rows import check_index, over_rows, sum_over_rows
 
@@ -43,7 +42,7 @@ def log_partition(
     It is relative to q, a probability. `counting=True` gives the sum over Y without q (the paper's sum of softplus),
     tau + log |Y|, for KL and uniform q. A `partition.Table` knows training rows only: give their `index`.
     """
-    if counting and not (isinstance(model.f, KL) and isinstance(model.q, Uniform)):
+    if counting and not (isinstance(model.f, KL) and model.q.is_uniform):
         raise ValueError("counting=True needs f = KL and a uniform q; other models have no counting-measure value.")
     tau, error = partition(method, return_error, key, model, x, index, reference)
     tau = tau + model.space.log_size if counting else tau

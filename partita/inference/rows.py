@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import exact
+from .. import budget
 from .._types import Array, Int, PyTree
 from ..batches import check_features, check_model, check_reference
 from ..divergences import KL
@@ -16,8 +16,6 @@ from ..model import EBM
 from ..partition import UnseenRowError, table_of
 
 SHAPES = (16, 256)
-# From so many terms on a row is a chunk's work by itself, and rows that only pad it would be a waste.
-MANY_TERMS = 2**14
 
 
 def sum_over_rows(
@@ -35,7 +33,7 @@ def sum_over_rows(
     Jensen-Shannon and reverse KL need more digits the more outputs there are. `sharpen=False` keeps the bound that f
     has in float32, with which a learned tau was trained.
     """
-    many = exact.method(model).terms * width >= MANY_TERMS
+    many = budget.sums_many_terms(budget.method(model), width)
     if isinstance(model.f, KL):
         return over_rows(fn, model, x, *args, reference=reference, small=many)
     with jax.enable_x64(True):

@@ -6,7 +6,7 @@ from .fenchel_young import GeneralizedFenchelYoung, Perceptron
 from .likelihood import MCMC, ExactMLE
 from .min_max import Generator, MinMax
 from .min_min import MinMin
-from .proposals import Neighboring
+from .proposals import SurrogateProposal
 from .supervision import Preferences, Scores
 
 __all__ = [
@@ -20,10 +20,10 @@ __all__ = [
     "Generator",
     "MinMax",
     "MinMin",
-    "Neighboring",
     "Perceptron",
     "Preferences",
     "PseudoLikelihood",
     "RatioMatching",
     "Scores",
+    "SurrogateProposal",
 ]

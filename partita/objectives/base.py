@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .. import observed
+from .. import partial
 from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..model import EBM
@@ -83,13 +83,13 @@ def check_whole(objective: AbstractObjective, batch: Batch) -> None:
 
 def score(model: EBM, row: Row, tau: Scalar, y: Array, free: Array | None) -> Scalar:
     """g of what is observed, less the excess of f."""
-    g, log_q = observed.energy(model, row, y, free)
+    g, log_q = partial.energy(model, row, y, free)
     return g - model.f.excess(g - tau, log_q)
 
 
 def told(losses: Float[Array, " n"], batch: Batch) -> Float[Array, " n"]:
     """The losses of the rows, 0 where nothing is observed."""
-    return losses if batch.free is None else jnp.where(jax.vmap(observed.nothing)(batch.free), 0, losses)
+    return losses if batch.free is None else jnp.where(jax.vmap(partial.nothing_observed)(batch.free), 0, losses)
 
 
 def mean(values: Float[Array, " n"], batch: Batch) -> Scalar:

@@ -7,11 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Float, Scalar
-from ..measures import AbstractMeasure
-from ..spaces import Hypercube
+from .._types import Array, Float
+from ..structures import AbstractLabels, AbstractMeasure
 from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, credible_likelihood, mean
-from .proposals import Neighboring, Proposal, check_proposal
+from .proposals import Proposal, SurrogateProposal, check_proposal
 
 COMPARES = "compares densities q exp(g)"
 
@@ -19,13 +18,13 @@ COMPARES = "compares densities q exp(g)"
 class NCE(AbstractObjective):
     """Tell the observed y from `num_samples` draws of noise by logistic regression on log p - log(num_samples r).
 
-    log p = log q + g - tau with the learned tau, which is trained like any other weight. Noise r: q by default, the
-    neighbor of p (`Neighboring()`, near maximum likelihood already with few draws), or any measure. As the number of
-    draws grows, the gradient becomes that of the likelihood.
+    log p = log q + g - tau with the learned tau, which is trained like any other weight. Noise r: q by default, that
+    of the model's surrogate (`SurrogateProposal()`, near maximum likelihood already with few draws), or any measure. As
+    the number of draws grows, the gradient becomes that of the likelihood.
     """
 
     num_samples: int = eqx.field(static=True, default=16)
-    noise: Neighboring | AbstractMeasure | None = None
+    noise: SurrogateProposal | AbstractMeasure | None = None
 
     def __check_init__(self):
         if not isinstance(self.num_samples, int) or self.num_samples < 1:
@@ -59,11 +58,16 @@ class AbstractLocal(AbstractEnergyObjective):
     """Compares the observed y with every output one local move away: no normalizer is needed, and none is learned."""
 
     @abc.abstractmethod
-    def penalize(self, odds: Float[Array, " moves"]) -> Scalar:
-        """The loss of one row, from the log-odds log p(y') / p(y) of its neighbors y'."""
+    def penalize(self, odds: Float[Array, " moves"]) -> Float[Array, " moves"]:
+        """The loss of each neighbor y' of y, from the log-odds log p(y') / p(y)."""
 
     def check(self, model):
         check_kl(self, model, COMPARES)
+        if not model.space.max_degree:
+            raise ValueError(
+                f"{type(self).__name__} compares y with its local moves, and {model.space} has none: give the space "
+                "`max_degree` and `move`."
+            )
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
@@ -72,7 +76,8 @@ class AbstractLocal(AbstractEnergyObjective):
         def of_row(x, y, index, reference):
             row = model.row(x, index, reference)
             log_p = jax.vmap(row.q.log_prob)(model.space.moves(y)) + coupling.around(row.theta, y)
-            return self.penalize(log_p - row.q.log_prob(y) - coupling(row.theta, y))
+            odds = log_p - row.q.log_prob(y) - coupling(row.theta, y)
+            return jnp.sum(jnp.where(model.space.is_move(y), self.penalize(odds), 0))
 
         losses = jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
         return mean(losses, batch), (state, {})
@@ -83,7 +88,7 @@ class AbstractConditional(AbstractLocal):
 
     def check(self, model):
         super().check(model)
-        if not isinstance(model.space, Hypercube):
+        if not (isinstance(model.space, AbstractLabels) and model.space.flips):
             name = type(self).__name__
             raise ValueError(
                 f"{name} flips one label at a time: it needs label sets (Hypercube), not {model.space}. "
@@ -98,14 +103,14 @@ class PseudoLikelihood(AbstractConditional):
     """-sum_j log p(y_j | the other labels, x): consistent, and exact where labels are independent."""
 
     def penalize(self, odds):
-        return jnp.sum(jax.nn.softplus(odds))
+        return jax.nn.softplus(odds)
 
 
 class RatioMatching(AbstractConditional):
     """sum_j (1 - p(y_j | the other labels, x))^2, the ratio matching of Hyvarinen (2007)."""
 
     def penalize(self, odds):
-        return jnp.sum(jax.nn.sigmoid(odds) ** 2)
+        return jax.nn.sigmoid(odds) ** 2
 
 
 class ConcreteScoreMatching(AbstractLocal):
@@ -149,8 +154,8 @@ class ConcreteScoreMatching(AbstractLocal):
 
     Examples
     --------
-    >>> float(ConcreteScoreMatching().penalize(jnp.zeros(3)))
-    0.0
+    >>> ConcreteScoreMatching().penalize(jnp.zeros(3)).tolist()
+    [0.0, 0.0, 0.0]
     """
 
     bound: float = eqx.field(static=True, default=2.0)
@@ -169,7 +174,7 @@ class ConcreteScoreMatching(AbstractLocal):
         matched = jnp.exp(2 * inside) - 2 * jnp.exp(-inside) + 1
         above = _slope(b) * jnp.maximum(odds - b, 0)
         below = _slope(-b) * (jnp.exp(jnp.minimum(odds + b, 0)) - 1)
-        return jnp.sum(matched + above + below)
+        return matched + above + below
 
 
 def _slope(odds: float) -> float:

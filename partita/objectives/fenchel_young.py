@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 
 from .. import oracles
-from ..measures import Uniform
 from ..oracles import AbstractOracle
 from ..regularizers import AbstractRegularizer, Nothing, SquaredNorm
 from .base import AbstractEnergyObjective, check_whole, mean
@@ -29,7 +28,7 @@ class AbstractFenchelYoung(AbstractEnergyObjective):
                 f"The oracle, {self.oracle}, is not for a {type(coupling).__name__} coupling with {self.regularizer}. "
                 "Leave it out for the one of oracles.oracle."
             )
-        if not isinstance(model.q, Uniform):
+        if not model.q.is_uniform:
             raise ValueError(
                 f"{type(self).__name__} learns g without a reference, and would ignore the model's "
                 f"{type(model.q).__name__}. Use a uniform q, or a likelihood: objectives.MinMin or objectives.ExactMLE."

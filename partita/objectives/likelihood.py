@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .. import exact
+from .. import budget, exact
 from .._types import Array, Batch, Bool, Int, Key, Row
 from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
@@ -18,11 +18,11 @@ from .base import AbstractEnergyObjective, check_whole, credible_likelihood, mea
 class ExactMLE(AbstractEnergyObjective):
     """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained.
 
-    Of a y with missing labels or ties it is the likelihood of what is observed (`observed.energy`).
+    Of a y with missing labels or ties it is the likelihood of what is observed (`partial.energy`).
     """
 
     def check(self, model):
-        exact.method(model)
+        budget.method(model)
 
     def credible(self, model):
         return credible_likelihood(model)
@@ -119,7 +119,7 @@ class MCMC(AbstractEnergyObjective):
         """Where the chains of one row start that have not run yet."""
         if self.start == "data":
             return jnp.broadcast_to(y, (self.chains, *y.shape))
-        measures = {"q": row.q, "uniform": model.space, "surrogate": row.near and row.near.r}
+        measures = {"q": row.q, "uniform": model.space, "surrogate": row.surrogate and row.surrogate.r}
         return measures[self.start].sample(self.chains, key=key)
 
     def _check_index(self, batch: Batch) -> Array | None:

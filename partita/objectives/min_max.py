@@ -12,34 +12,34 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
 from .._types import Array, Float, PyTree, Scalar
-from ..measures import AbstractMeasure, ConditionalBernoulli, PlackettLuce, ProductBernoulli, Uniform
-from ..spaces import AbstractSpace, Hypercube, KSubsets, Permutations
+from ..structures import AbstractMeasure, AbstractSpace, generator, generator_shape
 from .base import AbstractEnergyObjective, check_kl, check_whole, credible_likelihood, mean
 
 
 class Generator(eqx.Module):
-    """p(y|x) from one number per label, the output of `body` (any network from x to k numbers).
+    """p(y|x) from the numbers that `body` (any network of x) gives, as many as `structures.generator_shape` says.
 
-    Independent labels for sets, conditional Bernoulli for sets of m labels, Plackett-Luce for rankings.
+    Independent labels for sets, conditional Bernoulli for sets of m labels, Plackett-Luce for rankings: one number per
+    label; one for each output of any other space that is small.
+
+    Parameters
+    ----------
+    outputs : AbstractSpace
+    body : callable pytree
     """
 
     outputs: AbstractSpace
     body: PyTree
 
     def __check_init__(self):
-        if not isinstance(self.outputs, Hypercube | KSubsets | Permutations):
+        if generator_shape(self.outputs) is None:
             raise ValueError(
-                f"A generator represents label sets, sets of m labels and rankings; got {self.outputs}. For classes "
-                "use KSubsets(k, 1)."
+                f"A generator needs a family of measures on {self.outputs}, which has too many outputs to list: give "
+                "the space `generator_shape` and `generator`."
             )
 
     def __call__(self, x: Float[Array, " *features"]) -> AbstractMeasure:
-        scores = self.body(x)
-        if isinstance(self.outputs, Hypercube):
-            return ProductBernoulli(scores)
-        if isinstance(self.outputs, KSubsets):
-            return ConditionalBernoulli(scores, self.outputs.m)
-        return PlackettLuce(scores)
+        return generator(self.outputs, self.body(x))
 
 
 class Playing(NamedTuple):
@@ -124,11 +124,9 @@ class MinMax(AbstractEnergyObjective):
 def _play(p: AbstractMeasure, q: AbstractMeasure, y: Array, g: Float[Array, " draws"]) -> tuple[Scalar, Scalar]:
     """(the generator's loss for one row, KL(p, q))."""
     log_p = jax.vmap(p.log_prob)(y)
-    if isinstance(p, ProductBernoulli) and isinstance(q, Uniform | ProductBernoulli):
-        logits = q.logits if isinstance(q, ProductBernoulli) else jnp.zeros_like(p.logits)
-        on = jax.nn.sigmoid(p.logits)
-        each = on * (p.logits - logits) + jax.nn.softplus(logits) - jax.nn.softplus(p.logits)
-        reward, kl, exact = g, jnp.sum(each), jnp.sum(each)
+    kl = p.kl(q)
+    if kl is not None:
+        reward, exact = g, kl
     else:
         log_ratio = jax.lax.stop_gradient(log_p) - jax.vmap(q.log_prob)(y)
         reward, kl, exact = g - log_ratio, log_ratio.mean(), 0.0

@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from .._types import Array, Draws, Float, Row, Scalar
-from ..measures import AbstractMeasure
 from ..model import EBM
 from ..samplers import effective
-from ..surrogates import Amortized
+from ..structures import AbstractMeasure
 from .base import AbstractObjective, credible_likelihood, mean, score, told
-from .proposals import Neighboring, Proposal, check_proposal
+from .proposals import Proposal, SurrogateProposal, check_proposal
 
 
 class MinMin(AbstractObjective):
@@ -26,19 +25,19 @@ class MinMin(AbstractObjective):
     x), which makes the energies one matrix product. Both are unbiased.
 
     Of a y with missing labels or ties, g(x, y) is the log-mean of exp g over the outputs that agree, under q given
-    that (`observed.energy`): its minimum is still maximum likelihood, of what is observed.
+    that (`partial.energy`): its minimum is still maximum likelihood, of what is observed.
     """
 
     num_samples: int = eqx.field(static=True, default=16)
     draws: str = eqx.field(static=True, default="per-row")
-    proposal: Neighboring | AbstractMeasure | None = Neighboring()
+    proposal: SurrogateProposal | AbstractMeasure | None = SurrogateProposal()
 
     def __check_init__(self):
         if not isinstance(self.num_samples, int) or self.num_samples < 1:
             raise ValueError(f"MinMin needs num_samples >= 1 draws of y' per step; got {self.num_samples}.")
         if self.draws not in ("per-row", "shared"):
             raise ValueError(f"draws must be 'per-row' or 'shared'; got {self.draws!r}.")
-        if self.draws == "shared" and isinstance(self.proposal, Neighboring):
+        if self.draws == "shared" and isinstance(self.proposal, SurrogateProposal):
             raise ValueError(
                 "draws='shared' needs one r for all x, but the model's surrogate follows each x. Use draws='per-row', "
                 "or proposal=None to draw from q."
@@ -60,7 +59,7 @@ class MinMin(AbstractObjective):
         losses, (mass, scale) = of_row(rows, batch.y, batch.free, draws)
         info = {"mass": mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
         loss = mean(told(losses, batch), batch)
-        if isinstance(self.proposal, Neighboring) and isinstance(model.surrogate, Amortized):
+        if isinstance(self.proposal, SurrogateProposal) and model.surrogate is not None and model.surrogate.is_trained:
             fit = mean(jax.vmap(_misfit)(rows, draws, mass), batch)
             # Only its gradient counts, and only for the surrogate.
             loss, info["proposal"] = loss + fit - jax.lax.stop_gradient(fit), fit
@@ -79,4 +78,4 @@ def _terms(model: EBM, row: Row, y: Array, free: Array | None, draws: Draws) -> 
 def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:
     """-E_p log r, by the draws at hand: what an amortized r minimizes."""
     share = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(), jnp.finfo(mass.dtype).tiny))
-    return -jnp.vdot(share, jax.vmap(row.near.r.log_prob)(draws.y))
+    return -jnp.vdot(share, jax.vmap(row.surrogate.r.log_prob)(draws.y))

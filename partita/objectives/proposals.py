@@ -1,17 +1,16 @@
-"""Where y' is drawn from: q, any measure, or the neighbor of p that the model's surrogate builds."""
+"""Where y' is drawn from: q, any measure, or the measure r of the model's surrogate."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from .._types import Array, Batch, Draws, Key, Row
-from ..measures import AbstractMeasure, defended
 from ..model import EBM
-from ..surrogates import surrogate
+from ..structures import AbstractMeasure, surrogate, with_share_of_q
 
 
-class Neighboring(eqx.Module):
-    """Draw y' from the neighbor of p that the model's surrogate builds for each x.
+class SurrogateProposal(eqx.Module):
+    """Draw y' from the measure r that the model's surrogate builds for each x.
 
     A share `defense` of the draws comes from q all the same, so that no weight q/r exceeds 1 / defense.
     """
@@ -24,12 +23,12 @@ class Neighboring(eqx.Module):
 
     def measure(self, row: Row) -> AbstractMeasure:
         """r for one row, without gradient."""
-        return jax.lax.stop_gradient(defended(row.near.r, row.q, self.defense))
+        return jax.lax.stop_gradient(with_share_of_q(row.surrogate.r, row.q, self.defense))
 
 
-def check_proposal(proposal: Neighboring | AbstractMeasure | None, model: EBM) -> None:
+def check_proposal(proposal: SurrogateProposal | AbstractMeasure | None, model: EBM) -> None:
     """Raise where it cannot serve the model."""
-    if isinstance(proposal, Neighboring) and model.surrogate is None:
+    if isinstance(proposal, SurrogateProposal) and model.surrogate is None:
         surrogate(model.g.coupling, model.q, model.f)
     if isinstance(proposal, AbstractMeasure) and proposal.space != model.space:
         raise ValueError(f"The proposal is a measure on {proposal.space}, but the model is on {model.space}.")
@@ -43,9 +42,9 @@ class Proposal(eqx.Module):
     is_q: bool = eqx.field(static=True)
 
     @staticmethod
-    def of(proposal: Neighboring | AbstractMeasure | None, model: EBM, rows: Row, batch: Batch) -> "Proposal":
+    def of(proposal: SurrogateProposal | AbstractMeasure | None, model: EBM, rows: Row, batch: Batch) -> "Proposal":
         """From a setting: None is q."""
-        if isinstance(proposal, Neighboring):
+        if isinstance(proposal, SurrogateProposal):
             return Proposal(jax.vmap(proposal.measure)(rows), False, False)
         if proposal is not None:
             return Proposal(proposal, True, False)

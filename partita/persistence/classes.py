@@ -27,6 +27,7 @@ __all__ = ["ARRAYS", "fields", "find", "is_known", "name_of", "rebuild"]
 HOLDERS = (
     "_types",
     "batches",
+    "budget",
     "couplings",
     "decisions",
     "divergences",
@@ -35,21 +36,18 @@ HOLDERS = (
     "exact",
     "inference",
     "kernels",
-    "measures",
     "members",
     "metrics",
     "model",
     "networks",
     "objectives",
-    "observed",
     "oracles",
+    "partial",
     "partition",
-    "polytopes",
     "regularizers",
     "samplers",
     "solver",
-    "spaces",
-    "surrogates",
+    "structures",
 )
 ARRAYS = (jax.Array, np.ndarray, np.generic)
 # What may stand for a number of Python's: numpy's scalars, and integers for floats.

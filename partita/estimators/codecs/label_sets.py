@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 import scipy.sparse
 
-from ...spaces import Hypercube, Simplex
+from ...structures import Hypercube, Simplex
 from .tables import Encoded, absent, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
 __all__ = ["LabelSets"]

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ...spaces import Permutations
+from ...structures import Permutations
 from .tables import Encoded, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
 __all__ = ["Rankings", "orderings"]
