@@ -8,7 +8,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import StrOptions
 
 from .. import decisions
-from ..structures import Simplex
 from . import names
 from .answers import unseen_marginals
 from .codecs import Encoded, LabelSets
@@ -177,7 +176,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
         return (0.03, 0.1, 0.3) if k * (k - 1) // 2 > len(data.y) else (0.03,)
 
     def _calibrate(self, trained, data, start, calibration, key):
-        if self.decision != "micro_f1" or isinstance(start.models.space, Simplex):
+        if self.decision != "micro_f1" or names.is_one_class(start.models.space):
             return calibration
         marginals, rows = unseen_marginals(trained, data, key)
         known = np.ones(data.y.shape, bool) if data.free is None else data.free == 0

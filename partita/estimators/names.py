@@ -163,7 +163,7 @@ class Recipe(eqx.Module):
 
 def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
     """By name or as it is, for the labels at hand. One class per row has a coupling of its own."""
-    if isinstance(space, Simplex):
+    if is_one_class(space):
         named("coupling", value, SET_COUPLINGS, AbstractCoupling)
         return Bilinear(ProbabilitySimplex(space.k))
     table = RANKING_COUPLINGS if isinstance(space, AbstractRankings) else SET_COUPLINGS
@@ -172,6 +172,11 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
     if made.space != space:
         raise ValueError(f"The coupling is for {made.space}, but Y is in {space}.")
     return made
+
+
+def is_one_class(space: AbstractSpace) -> bool:
+    """Whether an output is one of k classes: its mode is the answer for any loss."""
+    return isinstance(space, Simplex)
 
 
 def cheap(model: EBM) -> bool:

@@ -17,8 +17,7 @@ from ..inference.rows import over_rows
 from ..model import EBM
 from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..partition import Table
-from ..structures import Simplex
-from . import answers
+from . import answers, names
 from .base import AbstractEstimator
 from .codecs import Encoded, framed
 from .rows import RowReader, read_known
@@ -359,7 +358,7 @@ class AbstractPredictor(AbstractEstimator):
         """The rule of the decision; none for the mode, which is also the answer for one class per row."""
         if isinstance(self.decision, AbstractRule):
             return self.decision
-        if self.decision == "mode" or isinstance(model.space, Simplex):
+        if self.decision == "mode" or names.is_one_class(model.space):
             return None
         if self.decision != "micro_f1":
             return decisions.RULES[self.decision]
