@@ -165,7 +165,7 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
     """By name or as it is, for the labels at hand. One class per row has a coupling of its own."""
     if is_one_class(space):
         named("coupling", value, SET_COUPLINGS, AbstractCoupling)
-        return Bilinear(ProbabilitySimplex(space.k))
+        return Bilinear(ProbabilitySimplex(space.shape[0]))
     table = RANKING_COUPLINGS if isinstance(space, AbstractRankings) else SET_COUPLINGS
     found = named("coupling", value, table, AbstractCoupling)
     made = found if isinstance(found, AbstractCoupling) else found(space.shape[0], key)
