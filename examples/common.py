@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 import partita as pt
 
 
-def arguments(about: str) -> argparse.Namespace:
+def arguments(about: str | None) -> argparse.Namespace:
     """--quick and --out."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few steps: shows that it runs, not how good it is")

@@ -4,7 +4,7 @@ Every function draws on `ax`, or on the axes of a new figure, and returns the ax
 No global state of pyplot is used or changed. Colors are told apart by the color-blind too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ def reliability(y: Any, marginals: Any, *, bins: int = 10, ax: Axes | None = Non
     return ax
 
 
-def interactions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
+def interactions(model: Any, *, labels: Iterable[Any] | None = None, ax: Axes | None = None) -> Axes:
     """The matrix U of a `LinearQuadratic` coupling that all x share: red labels attract each other, blue ones repel.
 
     `model` is an EBM, a coupling or the matrix itself. Of more than 40 labels those that interact most are shown.
@@ -152,7 +152,7 @@ def interactions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | 
     return ax
 
 
-def rank_probabilities(matrix: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
+def rank_probabilities(matrix: Any, *, labels: Iterable[Any] | None = None, ax: Axes | None = None) -> Axes:
     """P(label j has rank p) of one x, the labels ordered by their mean rank; written out for up to 12 labels."""
     matrix = np.asarray(matrix, float)
     k = len(np.atleast_1d(matrix))
@@ -223,7 +223,7 @@ def _interaction_matrix(model: Any) -> np.ndarray:
     return matrix.astype(float)
 
 
-def _names(labels: Sequence[Any] | None, k: int) -> list[str]:
+def _names(labels: Iterable[Any] | None, k: int) -> list[str]:
     names = [str(name) for name in (range(k) if labels is None else labels)]
     if len(names) != k:
         raise ValueError(f"labels must be {k} names, one for each row of the matrix; got {len(names)}.")

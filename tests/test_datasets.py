@@ -18,7 +18,7 @@ from paper.protocol import dev_split
 from partita import datasets
 from partita.datasets import DataError, read, text
 from partita.datasets.reading import parsed
-from partita.estimators.codecs import LabelSets, Rankings
+from partita.estimators.codecs import LabelSets
 
 SLOW = ("calhousing", "delicious", "fried", "pendigits", "sushi", "sushi_one_hot", "tmc2007-500")
 HERE = [name for name in datasets.names() if name != "mediamill"]
@@ -205,14 +205,15 @@ def test_missing_labels_are_nan(tmp_path):
     np.testing.assert_array_equal(LabelSets.fit_encode(found.y)[1].free, [[1, 0], [0, 1]])
 
 
-def test_rankings_are_ranks_if_strict_else_strings(tmp_path):
+def test_rankings_are_ranks_and_ties_share_the_least(tmp_path):
     strict = read(write(tmp_path, "a.txt", "A1,ranking\r\n1,b>a>c\r\n2,c>b>a\r\n"), task="ranking")
     assert strict.y.tolist() == [[1, 0, 2], [2, 1, 0]]
     assert (strict.classes, strict.feature_names) == (("a", "b", "c"), ("A1",))
     tied = read(write(tmp_path, "b.csv", "likes,x\ne>f>abcdg,1\na>b>c>d>e>f>g,2\n"), task="ranking", labels="likes")
-    assert tied.y.tolist() == ["e>f>abcdg", "a>b>c>d>e>f>g"]
+    assert tied.y.tolist() == [[2, 2, 2, 2, 0, 1, 2], [0, 1, 2, 3, 4, 5, 6]]
     assert tied.classes == tuple("abcdefg")
-    assert Rankings.fit_encode(tied.y)[1].y[0].tolist()[4:6] == [0, 1]
+    some = read(tmp_path / "b.csv", task="ranking", labels="likes", classes="gfedcbah")
+    assert some.y.tolist() == [[2, 1, 0, 2, 2, 2, 2, 7], [6, 5, 4, 3, 2, 1, 0, 7]]
     words = read(write(tmp_path, "c.csv", "x,y\n1,tuna>eel>squid\n2,eel>squid>tuna\n"), task="ranking")
     assert (words.classes, words.y.tolist()) == (("eel", "squid", "tuna"), [[1, 2, 0], [0, 1, 2]])
     arff = "@relation r\n@attribute x real\n@attribute y string\n@data\n1,'b>a'\n2,a>b\n"
@@ -455,7 +456,7 @@ def test_an_archive_that_unpacks_without_end_is_not_unpacked(tmp_path, monkeypat
 
 def test_a_letter_that_a_known_set_does_not_have():
     with pytest.raises(DataError, match="line 3: expected a ranking of the labels a to c, got 'd' in 'a>b>d'"):
-        parsed(b"x,ranking\n1,a>b>c\n2,a>b>d\n", "iris.txt", task="ranking", labels=None, letters="abc")
+        parsed(b"x,ranking\n1,a>b>c\n2,a>b>d\n", "iris.txt", task="ranking", labels=None, classes="abc")
 
 
 def test_what_is_asked_is_checked(unchecked, tmp_path):

@@ -22,7 +22,58 @@ Trust = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the output if it is there.")]
 Name = str | None
 
-FIGURES = {
+Labels = Annotated[
+    Name,
+    typer.Option(
+        metavar="N|A,B,...",
+        help="The columns of labels: how many of the last ones, or their names. For rankings the column of orderings "
+        "such as b>a>c, if it is not the last one.",
+    ),
+]
+Network = Annotated[Name, typer.Option(help="mlp, linear or resnet.")]
+Coupling = Annotated[
+    Name,
+    typer.Option(
+        help="pairwise, unary, pairwise-of-x, pairwise-full, pairwise-concave or low-rank; for rankings "
+        "permutahedron or birkhoff."
+    ),
+]
+Objective = Annotated[
+    Name,
+    typer.Option(
+        help="auto, min-min, exact, min-max, mcmc, nce, pseudo-likelihood, ratio-matching, concrete-score-matching, "
+        "fenchel-young or perceptron."
+    ),
+]
+Loss = Annotated[Name, typer.Option(help="logistic, sparsemax, tsallis, jensen-shannon, hellinger or reverse-kl.")]
+Tau = Annotated[
+    Name,
+    typer.Option(
+        help="The learned log-partition: residual (a bound, corrected), logits, or of x as in the paper, mlp, resnet, "
+        "icnn, linear or constant."
+    ),
+]
+Proposal = Annotated[
+    Name, typer.Option(help="Where min-min and nce draw from: surrogate, or reference (the paper's Algorithm 1).")
+]
+Train = Annotated[
+    Name,
+    typer.Option(
+        "--train",
+        help="both, g, or alternate (steps of g and tau in turn); tau alone needs an energy learned before, which only "
+        "Python can give.",
+    ),
+]
+Decision = Annotated[
+    Name,
+    typer.Option(help="What answers are best for: mode, hamming, f1 or micro_f1; for rankings mode, borda or kemeny."),
+]
+Reference = Annotated[
+    Name, typer.Option(help="uniform; or extra-trees, whose dependent labels the energy then learns.")
+]
+Checkpoint = Annotated[Path | None, typer.Option(help="Folder by which the same command goes on after it was killed.")]
+
+SCORES = {
     "rows": "rows",
     "whole_rows": "rows whose labels are all known",
     "subset_accuracy": "subset accuracy",
@@ -39,65 +90,20 @@ def fit(
     *,
     task: Annotated[str, typer.Option(metavar="multilabel|ranking", help="What the outputs are.")],
     out: Annotated[Path, typer.Option(help="The file to write the model to.")],
-    labels: Annotated[
-        Name,
-        typer.Option(
-            metavar="N|A,B,...",
-            help="The columns of labels: how many of the last ones, or their names. For rankings the column of "
-            "orderings such as b>a>c, if it is not the last one.",
-        ),
-    ] = None,
-    network: Annotated[Name, typer.Option(help="mlp, linear or resnet.")] = None,
-    coupling: Annotated[
-        Name,
-        typer.Option(
-            help="pairwise, unary, pairwise-of-x, pairwise-full, pairwise-concave or low-rank; for rankings "
-            "permutahedron or birkhoff."
-        ),
-    ] = None,
-    objective: Annotated[
-        Name,
-        typer.Option(
-            help="auto, min-min, exact, min-max, mcmc, nce, pseudo-likelihood, ratio-matching, "
-            "concrete-score-matching, fenchel-young or perceptron."
-        ),
-    ] = None,
-    loss: Annotated[
-        Name, typer.Option(help="logistic, sparsemax, tsallis, jensen-shannon, hellinger or reverse-kl.")
-    ] = None,
-    tau: Annotated[
-        Name,
-        typer.Option(
-            help="The learned log-partition: residual (a bound, corrected), logits, or of x as in the paper, mlp, "
-            "resnet, icnn, linear or constant."
-        ),
-    ] = None,
-    proposal: Annotated[
-        Name, typer.Option(help="Where min-min and nce draw from: surrogate, or reference (the paper's Algorithm 1).")
-    ] = None,
-    parts: Annotated[
-        Name,
-        typer.Option(
-            "--train",
-            help="both, g, or alternate (steps of g and tau in turn); tau alone needs an energy learned before, which "
-            "only Python can give.",
-        ),
-    ] = None,
-    decision: Annotated[
-        Name,
-        typer.Option(
-            help="What answers are best for: mode, hamming, f1 or micro_f1; for rankings mode, borda or kemeny."
-        ),
-    ] = None,
-    reference: Annotated[
-        Name, typer.Option(help="uniform; or extra-trees, whose dependent labels the energy then learns.")
-    ] = None,
+    labels: Labels = None,
+    network: Network = None,
+    coupling: Coupling = None,
+    objective: Objective = None,
+    loss: Loss = None,
+    tau: Tau = None,
+    proposal: Proposal = None,
+    parts: Train = None,
+    decision: Decision = None,
+    reference: Reference = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.")] = None,
     ensemble_size: Annotated[int | None, typer.Option(min=1, help="How many models are trained and averaged.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder by which the same command goes on after it was killed.")
-    ] = None,
+    checkpoint: Checkpoint = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     force: Force = False,
 ) -> None:
@@ -108,22 +114,21 @@ def fit(
     trees = reference not in (None, "uniform")
     for path in (out, Path(f"{out}.sklearn")) if trees else (out,):
         outputs.check(path, force)
-    given = {"network": network, "coupling": coupling, "objective": objective, "decision": decision, "steps": steps}
-    given |= {"ensemble_size": ensemble_size, "random_state": seed, "verbose": int(not quiet)}
-    given |= {"loss": loss, "tau": tau, "proposal": proposal, "train": parts}
-    given |= {"reference": _reference(reference, task)}
-    known: Any = task
-    found = datasets.read(train, task=known, labels=_columns(labels, task))
-    answers.check(found)
+    options = {"network": network, "coupling": coupling, "objective": objective, "decision": decision, "steps": steps}
+    options |= {"ensemble_size": ensemble_size, "random_state": seed, "verbose": int(not quiet)}
+    options |= {"loss": loss, "tau": tau, "proposal": proposal, "train": parts}
+    options |= {"reference": _reference(reference, task)}
+    known_task: Any = task
+    data = datasets.read(train, task=known_task, labels=_columns(labels, task))
+    answers.check(data)
     kind = estimators.LabelRanker if task == "ranking" else estimators.MultilabelClassifier
-    made: Any = kind(classes=found.classes, **{name: value for name, value in given.items() if value is not None})
-    answers.learn(made, found, checkpoint)
-    answers.remember_names(made, found)
+    model: Any = kind(classes=data.classes, **{name: value for name, value in options.items() if value is not None})
+    answers.learn(model, data, checkpoint)
     with outputs.writing(out):
-        made.save(out)
+        model.save(out)
     if not quiet:
-        n, d = found.x.shape
-        typer.echo(f"{out}: learned from {n} rows with {d} features and {len(found.classes)} labels.")
+        n, d = data.x.shape
+        typer.echo(f"{out}: learned from {n} rows with {d} features and {len(data.classes)} labels.")
 
 
 def predict(
@@ -150,8 +155,7 @@ def predict(
         outputs.check(out, force)
         outputs.check_kind(out)
     fitted = answers.open_model(model, trust)
-    found = answers.read_for(fitted, file, 0)
-    outputs.store(answers.answered(fitted, found, proba), out)
+    outputs.store(answers.predictions(fitted, answers.read_for(fitted, file, 0), proba), out)
 
 
 def score(
@@ -173,12 +177,11 @@ def score(
     from . import answers, outputs
 
     fitted = answers.open_model(model, trust)
-    found = answers.read_for(fitted, file, _columns(labels, answers.task_of(fitted)))
-    made = answers.figures(fitted, found)
+    scores = answers.scores(fitted, answers.read_for(fitted, file, _columns(labels, answers.task_of(fitted))))
     if as_json:
-        typer.echo(outputs.as_json(made))
+        typer.echo(outputs.as_json(scores))
     else:
-        outputs.show({"": [FIGURES[name] for name in made], "value": [f"{value:.6g}" for value in made.values()]})
+        outputs.show({"": [SCORES[name] for name in scores], "value": [f"{value:.6g}" for value in scores.values()]})
 
 
 def _columns(labels: str | None, task: str) -> Any:

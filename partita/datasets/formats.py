@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .text import DataError, Fields, Matrix, decoded, is_numbers, shown, sparse
+from .text import DataError, Fields, Frame, Matrix, decoded, is_numbers, shown, sparse
 
 __all__ = ["Sparse", "read_arff", "read_csv", "read_libsvm", "read_parquet"]
 
@@ -37,8 +37,8 @@ def read_csv(content: bytes, name: str) -> Fields:
     return _rectangular(name, columns, found[1:])
 
 
-def read_parquet(content: bytes, name: str) -> Fields:
-    """A parquet file; places are rows, counted from 1."""
+def read_parquet(content: bytes, name: str) -> Frame:
+    """A parquet file of plain columns."""
     try:
         import polars
     except ModuleNotFoundError as error:
@@ -47,14 +47,16 @@ def read_parquet(content: bytes, name: str) -> Fields:
         raise DataError(f"{name} is no whole parquet file: damaged, cut off, or of another kind.")
     try:
         frame = polars.read_parquet(io.BytesIO(content), use_pyarrow=False)
-        text = frame.with_columns(polars.col(polars.Boolean).cast(polars.Int8)).write_csv()
     # On damaged files polars raises errors of many kinds, or panics, which is no Exception.
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise DataError(f"{name} cannot be read as a parquet file of plain columns: {_first(str(error))}.") from error
-    made = read_csv(text.encode(), name)
-    return made._replace(places=[f"row {i + 1}" for i in range(len(made.rows))])
+    if nested := [column for column, dtype in frame.schema.items() if dtype.is_nested()]:
+        raise DataError(f"{name} cannot be read as a parquet file of plain columns: {shown(nested[0])} holds lists.")
+    if not frame.height:
+        raise DataError(f"{name} has columns, but no rows.")
+    return Frame(name, frame.with_columns(polars.col(polars.Categorical, polars.Enum).cast(polars.String)))
 
 
 def read_arff(content: bytes, name: str) -> Fields | Sparse:

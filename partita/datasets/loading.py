@@ -65,7 +65,7 @@ def _part(found: Entry, file: File, made: bytes) -> Dataset:
         task=found.task,
         labels=None if ranked else found.k,
         features=found.features,
-        letters=string.ascii_lowercase[: found.k] if ranked else "",
+        classes=string.ascii_lowercase[: found.k] if ranked else None,
         coded=found.coded,
     )
 

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from ..estimators.codecs import Rankings
+from ..estimators.codecs import Rankings, shared_ranks
 from .formats import Sparse, read_arff, read_csv, read_libsvm, read_parquet
 from .registry import Task
-from .text import PACKED, DataError, Fields, Matrix, dense, shown, unpacked
+from .text import PACKED, DataError, Fields, Frame, Matrix, shown, unpacked
 
 __all__ = ["Dataset", "parsed", "read"]
 
-TABLES: dict[str, Callable[[bytes, str], Fields | Sparse]] = {
+Table = Fields | Frame
+
+TABLES: dict[str, Callable[[bytes, str], Table | Sparse]] = {
     ".csv": read_csv,
     ".txt": read_csv,
     ".arff": read_arff,
     ".parquet": read_parquet,
 }
 LIBSVM = (".libsvm", ".svm")
-# How a label is written beside 0 and 1; an empty field is a label that is not known.
-WORDS = {"true": "1", "false": "0", "": "nan", "?": "nan"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,8 +32,8 @@ class Dataset:
 
     x is an array, or csr where the file is sparse. Label sets y are 0/1 (n, k): csr where x is csr, else an array of
     int32 (scikit-learn mixes up more than 128 labels of int8), or of floats if labels are missing, which are NaN.
-    Rankings are rank vectors (n, k), 0 is best, where every row ranks every label strictly; otherwise, with ties, they
-    are the n strings of the file. The first `train` rows are the official training rows; None if there are none. `note`
+    Rankings are rank vectors (n, k), 0 is best; labels that are tied, or that a row does not name, share the least of
+    their ranks. The first `train` rows are the official training rows; None if there are none. `note`
     is what to know before numbers are compared.
     """
 
@@ -58,6 +58,7 @@ def read(
     task: Task,
     labels: int | str | Sequence[str] | None = None,
     features: int | Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Dataset:
     """A file of one's own: .csv, .txt (as .csv), .arff, .parquet, .libsvm or .svm, each also packed as .gz or .bz2.
 
@@ -69,10 +70,12 @@ def read(
     | both | 0: only features are read, and y has no columns |
 
     `features` is how many there must be, or which columns they are, in this order, whatever other columns there are. A
-    LIBSVM file, whose features have no names, may have fewer than so many, or any number if it is not given.
+    LIBSVM file, whose features have no names, may have fewer than so many, or any number if it is not given. `classes`
+    are all labels of rankings, in their order; by default those that the file names, sorted.
     """
     path = Path(path)
-    return parsed(unpacked(path.read_bytes(), path.name), path.name, task=task, labels=labels, features=features)
+    content = unpacked(path.read_bytes(), path.name)
+    return parsed(content, path.name, task=task, labels=labels, features=features, classes=classes)
 
 
 def parsed(
@@ -82,10 +85,10 @@ def parsed(
     task: Task,
     labels: int | str | Sequence[str] | None,
     features: int | Sequence[str] | None = None,
-    letters: str = "",
+    classes: Sequence[str] | None = None,
     coded: bool = False,
 ) -> Dataset:
-    """The unpacked content of a file of this name; `letters` are all labels of its rankings, if they are known."""
+    """The unpacked content of a file of this name; of `coded` features, 26:Osaka stands for 26."""
     if task not in ("multilabel", "ranking"):
         raise ValueError(f"task must be 'multilabel' or 'ranking'; got {task!r}.")
     suffix = _suffix(name)
@@ -99,16 +102,16 @@ def parsed(
     columns = table.fields.columns if isinstance(table, Sparse) else table.columns
     outputs = (_label_columns if task == "multilabel" else _ranking_column)(columns, labels, name)
     inputs = _feature_columns(columns, outputs, features, name)
-    classes = tuple(columns[j] for j in outputs)
+    names = tuple(columns[j] for j in outputs)
     if isinstance(table, Sparse):
         x, y = _sparse_sets(table, inputs, outputs, task)
     else:
-        x = dense(_codes(table) if coded else table, inputs)
+        x = table.numbers(inputs, coded=coded)
         if task == "ranking" and outputs:
-            y, classes = _rankings(table, outputs[0], letters)
+            y, names = _rankings(table, outputs[0], classes)
         else:
             y = _label_sets(table, outputs)
-    return Dataset(name, task, x, y, tuple(columns[j] for j in inputs), classes)
+    return Dataset(name, task, x, y, tuple(columns[j] for j in inputs), names)
 
 
 def _suffix(name: str) -> str:
@@ -169,14 +172,12 @@ def _located(column: str, columns: tuple[str, ...], name: str) -> int:
     return columns.index(column)
 
 
-def _label_sets(table: Fields, outputs: list[int]) -> np.ndarray:
-    rows = [[WORDS.get(row[j].strip().lower(), row[j]) for j in outputs] for row in table.rows]
-    columns = tuple(table.columns[j] for j in outputs)
-    y = dense(table._replace(columns=columns, rows=rows), range(len(outputs)), missing=True)
+def _label_sets(table: Table, outputs: list[int]) -> np.ndarray:
+    y = table.label_values(outputs)
     wrong = ~(np.isnan(y) | (y == 0) | (y == 1))
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
-        raise table.error(int(i), f"expected 0 or 1 in the label {shown(columns[j])}, got {y[i, j]:g}.")
+        raise table.error(int(i), f"expected 0 or 1 in the label {shown(table.columns[outputs[j]])}, got {y[i, j]:g}.")
     return y if np.isnan(y).any() else y.astype(np.int32)
 
 
@@ -193,28 +194,28 @@ def _sparse_sets(table: Sparse, inputs: list[int], outputs: list[int], task: Tas
     return x, y.astype(np.int32)
 
 
-def _rankings(table: Fields, column: int, letters: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Rank vectors, or the strings where some rank is not known; and the labels."""
-    texts = [row[column].strip() for row in table.rows]
-    for i, text in enumerate(texts if letters else ()):
+def _rankings(table: Table, column: int, classes: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Rank vectors, and the labels."""
+    texts = table.texts(column)
+    letters = "".join(classes or ())
+    for i, text in enumerate(texts if classes and len(letters) == len(classes) else ()):
         if unknown := sorted({*text} - {*letters, ">", "=", " "}):
-            said = f"expected a ranking of the labels {letters[0]} to {letters[-1]}, got {shown(unknown[0])}"
-            raise table.error(i, f"{said} in {shown(text)}.")
+            expected = f"expected a ranking of the labels {letters[0]} to {letters[-1]}"
+            raise table.error(i, f"{expected}, got {shown(unknown[0])} in {shown(text)}.")
     if not any(">" in text for text in texts):
         said = f"expected rankings such as 'b>a>c' in the column {shown(table.columns[column])}, got {shown(texts[0])}."
         raise table.error(0, said)
     try:
-        codec, (y, free) = Rankings.fit_encode(np.array(texts, object), tuple(letters) or None)
+        codec, encoded = Rankings.fit_encode(np.array(texts, object), classes)
     except ValueError as error:
-        raise _at_its_line(table, str(error)) from error
-    return (y if free is None else np.array(texts, object)), tuple(map(str, codec.classes))
+        raise _at_its_line(table, texts, str(error)) from error
+    return shared_ranks(encoded), tuple(map(str, codec.classes))
 
 
-def _at_its_line(table: Fields, said: str) -> DataError:
-    """What the codec of rankings says of a row, said of its line."""
-    found = re.match(r"Row (\d+), (.*)", said, re.DOTALL)
-    return table.error(int(found[1]), found[2]) if found else DataError(f"{table.name}: {said}")
-
-
-def _codes(table: Fields) -> Fields:
-    return table._replace(rows=[[field.partition(":")[0] for field in row] for row in table.rows])
+def _at_its_line(table: Table, texts: list[str], message: str) -> DataError:
+    """What the codec of rankings says of a row or of a label, said of its line."""
+    if row := re.match(r"Row (\d+), (.*)", message, re.DOTALL):
+        return table.error(int(row[1]), row[2])
+    if label := re.match(r"Y has '(.*)', which is not among the classes", message):
+        return table.error(next(i for i, text in enumerate(texts) if label[1] in text), message.removeprefix("Y "))
+    return DataError(f"{table.name}: {message}")

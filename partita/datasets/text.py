@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-__all__ = ["PACKED", "DataError", "Fields", "Matrix", "decoded", "dense", "is_numbers", "shown", "sparse", "unpacked"]
+__all__ = ["PACKED", "DataError", "Fields", "Frame", "Matrix", "decoded", "is_numbers", "shown", "sparse", "unpacked"]
 
 PACKED = {".gz": gzip.open, ".bz2": bz2.open}
 # A few kilobytes can unpack to more than any memory holds.
 LARGEST = 2**32
 LONGEST = 40
+
+# How a label is written beside 0 and 1; an empty field is a label that is not known.
+WORDS = {"true": "1", "false": "0", "": "nan", "?": "nan"}
 
 # An array or scipy's csr: one cannot index or stack their union for a type checker.
 Matrix = Any
@@ -34,8 +37,74 @@ class Fields(NamedTuple):
     rows: list[list[str]]
     places: list[str]
 
-    def error(self, row: int, said: str) -> DataError:
-        return DataError(f"{self.name}, {self.places[row]}: {said}")
+    def error(self, row: int, message: str) -> DataError:
+        """An error in a row."""
+        return DataError(f"{self.name}, {self.places[row]}: {message}")
+
+    def numbers(self, columns: Sequence[int], *, coded: bool = False) -> np.ndarray:
+        """Some columns as finite numbers, in this order; with `coded`, 26:Osaka stands for 26."""
+        return dense(
+            self, [[row[j].partition(":")[0] if coded else row[j] for j in columns] for row in self.rows], columns
+        )
+
+    def label_values(self, columns: Sequence[int]) -> np.ndarray:
+        """Some columns of labels as numbers, NaN where a label is not known."""
+        rows = [[WORDS.get(row[j].strip().lower(), row[j]) for j in columns] for row in self.rows]
+        return dense(self, rows, columns, missing=True)
+
+    def texts(self, column: int) -> list[str]:
+        """A column as text."""
+        return [row[column].strip() for row in self.rows]
+
+
+class Frame(NamedTuple):
+    """A table of typed columns, which polars has read; places are rows, counted from 1."""
+
+    name: str
+    frame: Any
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.frame.columns)
+
+    def error(self, row: int, message: str) -> DataError:
+        """An error in a row."""
+        return DataError(f"{self.name}, row {row + 1}: {message}")
+
+    def numbers(self, columns: Sequence[int], *, coded: bool = False) -> np.ndarray:
+        """Some columns as finite numbers, in this order."""
+        return self._numbers(columns, self.frame, missing=False)
+
+    def label_values(self, columns: Sequence[int]) -> np.ndarray:
+        """Some columns of labels as numbers, NaN where a label is not known."""
+        import polars
+
+        text = polars.col(polars.String).str.strip_chars().str.to_lowercase().replace(WORDS)
+        return self._numbers(columns, self.frame.with_columns(text), missing=True)
+
+    def texts(self, column: int) -> list[str]:
+        """A column as text."""
+        return ["" if value is None else str(value).strip() for value in self.frame.to_series(column)]
+
+    def _numbers(self, columns: Sequence[int], frame: Any, missing: bool) -> np.ndarray:
+        import polars
+
+        values = np.empty((frame.height, len(columns)))
+        for place, j in enumerate(columns):
+            column = frame.to_series(j)
+            plain = column.dtype.is_numeric() or column.dtype in (polars.Boolean, polars.String, polars.Null)
+            numbers = (
+                column.cast(polars.Float64, strict=False) if plain else column.clear(frame.height).cast(polars.Float64)
+            )
+            values[:, place] = numbers.to_numpy()
+            absent = column.is_null().to_numpy() | numbers.is_nan().fill_null(False).to_numpy()
+            wrong = ~np.isfinite(values[:, place]) & ~(missing & absent)
+            if wrong.any():
+                i = int(np.argmax(wrong))
+                entry = self.frame.to_series(j)[i]
+                got = shown("" if entry is None else str(entry))
+                raise self.error(i, f"expected a number in the column {shown(self.columns[j])}, got {got}.")
+        return values
 
 
 def unpacked(content: bytes, name: str) -> bytes:
@@ -79,9 +148,8 @@ def is_numbers(row: Sequence[str]) -> bool:
     return _parsed([",".join(row)], ",", (1, len(row))) is not None
 
 
-def dense(fields: Fields, columns: Sequence[int], *, missing: bool = False) -> np.ndarray:
-    """Some columns as finite numbers, in this order; with `missing`, "nan" too."""
-    rows = [[row[j] for j in columns] for row in fields.rows]
+def dense(fields: Fields, rows: list[list[str]], columns: Sequence[int], *, missing: bool = False) -> np.ndarray:
+    """The text of some columns as finite numbers; with `missing`, "nan" too."""
     # One pass in C; only where it fails are rows looked at one by one.
     values = _parsed(map(",".join, rows), ",", (len(rows), len(columns)), missing)
     if values is None:

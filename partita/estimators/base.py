@@ -73,19 +73,42 @@ class AbstractEstimator(AbstractLearner):
         callbacks: Callbacks = (),
         checkpoint: Any = None,
     ) -> Self:
-        """Learn p(y|x) from rows X and outputs y.
+        """Learn p(y|x).
 
-        With `worse`, outputs written as y is, each y is preferred to the one in the same row of `worse`; with `scores`,
-        each y has a number that says how good it is. Such triplets do not say how often y occurs. They determine g, by
-        `objectives.Preferences` or `objectives.Scores` (logistic where all scores are 0 or 1, else squared, with their
-        standard deviation as unit), and p = q exp(g) / Z only as far as g: the unit of the scores is the temperature of
-        p, and what no triplet compares is left to the penalty. Where training would not sum over all outputs, tau is
-        trained afterwards, with g fixed. Decisions other than the mode read p.
+        With `worse` or `scores` the rows are triplets: they say which outputs are better, not how often they occur.
+        Triplets determine g, by `objectives.Preferences` or `objectives.Scores`, and p = q exp(g) / Z only as far as g:
+        the unit of the scores is the temperature of p, and what no triplet compares is left to the penalty. Where
+        training would not sum over all outputs, tau is trained afterwards, with g fixed.
 
-        `eval_set=(X, y)`, of triplets (X, y, worse) or (X, y, scores), are rows to stop on, in place of held-out folds.
-        Between chunks of steps the `callbacks` are told how it goes; one that returns True ends training. With a
-        `checkpoint` folder a fit that was killed goes on where it stood when it is called again, to the same end bit
-        for bit.
+        Interrupted from the keyboard after the first validation, a first fit warns and keeps the best model until then.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, frame} of shape (n_rows, n_features)
+            Features.
+        y : {array-like, sparse matrix, frame, list}
+            Outputs, one per row. Label sets: 0/1 of shape (n_rows, n_labels), with NaN where a label is not known; a
+            list of sets of labels; or one class per row. Rankings: ranks of shape (n_rows, n_labels), where entry j is
+            the rank of label j and 0 is best, ties and NaN allowed; strings such as "b>a>c"; or the best label of each
+            row. Answers come in the same kind.
+        sample_weight : array-like of shape (n_rows,), default=None
+            How much each row counts.
+        worse : {array-like, sparse matrix, frame, list}, default=None
+            Outputs, written as y is, to which those of y are preferred.
+        scores : array-like of shape (n_rows,), default=None
+            How good each output is: all 0 or 1 (logistic loss), or any numbers (squared loss, their standard deviation
+            is the unit).
+        eval_set : tuple, default=None
+            Rows (X, y), of triplets (X, y, worse) or (X, y, scores), to stop on in place of held-out folds.
+        callbacks : sequence of callables, default=()
+            Called with `Progress` between chunks of steps; one that returns True ends the training.
+        checkpoint : str or path-like, default=None
+            A folder. A fit that was killed goes on where it stood when it is called again, to the same end bit for bit.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         with self._precision():
             triplets = given(worse, scores)
@@ -118,9 +141,23 @@ class AbstractEstimator(AbstractLearner):
             return self._set_fitted(reader, reference, seed, learned)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over some more rows, at a constant rate. Scales and labels are those of the first call.
+        """Learn from some more rows: one pass over them, at a constant rate, without held-out rows.
 
-        The first call must show all labels or name them in `classes`. No rows are held out.
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, frame} of shape (n_rows, n_features)
+            Features; the first call learns their scales.
+        y : {array-like, sparse matrix, frame, list}
+            Outputs, as in `fit`; the first call must show all labels, or name them in `classes`.
+        classes : array-like, default=None
+            All labels.
+        sample_weight : array-like of shape (n_rows,), default=None
+            How much each row counts.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         with self._precision():
             objective = self._choose(None, "partial_fit")

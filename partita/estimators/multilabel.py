@@ -18,39 +18,121 @@ NAMED = 5
 
 
 class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
-    """p(y|x) over label sets, with scikit-learn's manners.
+    """A joint probability p(y|x) over label sets, with scikit-learn's manners.
 
-    y: a 0/1 matrix (n, k), array, frame or sparse, with NaN where a label is missing; a list of sets of labels; or one
-    class per row. Answers come in the same kind.
+    Several models are trained at once, each without a fold of the rows, on which its training is stopped. The fitted
+    model is their mean energy. `fit` says what it learns from: outputs, preferences or scores.
 
-    Several `members` are trained at once, each without a fold of the rows, on which it is stopped; the model is their
-    mean energy. Names can be objects of the library as well. `fit` learns from preferences and scores too.
+    Parameters
+    ----------
+    objective : str or AbstractObjective, default="auto"
+        What training minimizes. "auto": the exact likelihood where it is cheap, "min-min" (the paper's objective)
+        elsewhere. Others: "exact", "min-max", "mcmc", "nce", "pseudo-likelihood", "ratio-matching",
+        "concrete-score-matching", "fenchel-young", "perceptron". With `fit(..., worse=)` or `fit(..., scores=)`:
+        "auto", or an `objectives.Preferences` or `objectives.Scores`.
+    loss : str or AbstractDivergence, default="logistic"
+        The loss that the divergence f gives: "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger",
+        "reverse-kl".
+    coupling : str or AbstractCoupling, default="pairwise"
+        How logits and labels make an energy. "pairwise": one matrix U for all x, of low rank above 256 labels; "unary":
+        no interactions; "low-rank". U as a function of x: "pairwise-of-x" (a number for each pair), "pairwise-full"
+        (the paper's k x k matrix), "pairwise-concave" (negative semi-definite).
+    network : str or callable, default="mlp"
+        h, from x to logits: "mlp", "linear", "resnet", or an Equinox module.
+    tau : str or AbstractTau, default="residual"
+        The learned log-partition. "residual": the surrogate's bound, corrected by a network (where there is no
+        surrogate, "logits"); "logits": a network of h(x). Of x, as in the paper: "mlp", "resnet", "icnn", "linear",
+        "constant" (one number per training row).
+    reference : str, AbstractMeasure or classifier, default="uniform"
+        q, which the energy reweights: "uniform", a measure, or a classifier with `predict_proba`, whose predictions for
+        training rows are made out of fold.
+    proposal : str, SurrogateProposal or AbstractMeasure, default="surrogate"
+        Where "min-min" and "nce" draw outputs from; "reference" is the paper's Algorithm 1.
+    decision : str or AbstractRule, default="mode"
+        What `predict` is best for: "mode" (the most probable set), "hamming", "f1", "micro_f1" (its threshold is found
+        on held-out rows).
+    random_state : int, RandomState or None, default=None
+        Decides all random numbers.
+    verbose : int, default=0
+        1 for a progress bar.
+    train : str or AbstractTraining, default="both"
+        Which parts move: "both", "g", "tau" (for an energy that was trained before: with `warm_start`, or a trained
+        `network`), or "alternate" (5 steps of g, 5 of tau, and again).
+    ensemble_size : int, default=5
+        How many models are trained and averaged.
+    steps : int or None, default=None
+        Steps of training. None: 10 passes over the rows, at least 600 steps and at most 3,000.
+    learning_rate : float, default=0.01
+        Of Adam.
+    penalty : float, array-like or None, default=None
+        On the squared weights of g. Of several, the one that is best on held-out rows. None: 0.03, or where there are
+        more pairs of labels than rows, the best of 0.03, 0.1 and 0.3.
+    batch_size : int, default=64
+        Rows of a step.
+    num_samples : int, default=8
+        Outputs drawn for each row of a step.
+    width, depth : int, default=128 and 1
+        Of the hidden layers of `network`.
+    patience : int or None, default=8
+        How many validations (of 30) without gain end the training of a model; None for never.
+    refit : bool, default=False
+        Whether the models are trained again on all rows in the end.
+    standardize : bool, default=True
+        Whether features are scaled to mean 0 and variance 1.
+    class_weight : dict, "balanced" or None, default=None
+        Weights by label; a row counts by the mean weight of its labels.
+    classes : array-like or None, default=None
+        All labels, where y does not show them.
+    warm_start : bool, default=False
+        Whether `fit` starts from the models of the last fit.
+    dtype : {"float32", "float64"}, default="float32"
+        The precision of all numbers.
 
-    objective       "auto" (exact likelihood where it is cheap, min-min elsewhere), "min-min", "exact", "min-max",
-                    "mcmc", "nce", "pseudo-likelihood", "ratio-matching", "concrete-score-matching",
-                    "fenchel-young", "perceptron". With `fit(..., worse=)` or `fit(..., scores=)`: "auto", or an
-                    objectives.Preferences or Scores
-    loss            "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger", "reverse-kl"
-    coupling        "pairwise" (one U for all x; of low rank above 256 labels), "unary", "low-rank"; U as part of h(x):
-                    "pairwise-of-x" (a number for each pair), "pairwise-full" (the paper's k x k matrix),
-                    "pairwise-concave" (negative semi-definite)
-    model           "mlp", "linear", "resnet", or your own Equinox module from x to logits
-    log_partition   "residual" (the surrogate's bound, corrected; without a surrogate "logits"), "logits", or of x as in
-                    the paper: "mlp", "resnet", "icnn", "linear", "constant" (one number per training row)
-    reference       "uniform", a measure, or a classifier with predict_proba, which is fitted out of fold
-    proposal        "surrogate", or "reference" (the paper's Algorithm 1)
-    decision        "mode", "hamming", "f1", "micro_f1" (its threshold from held-out rows), or a rule of `decisions`
-    train           "both", "g", "tau" (for the energy of the last fit, with `warm_start`, or of a trained `model`), or
-                    "alternate" (5 steps of g, 5 of tau, and again; others by `solver.Alternating`). What is not trained
-                    is not moved. Where steps train tau alone, objective "auto" is min-min
-    members         how many models are trained and averaged
-    steps           of training; None for 10 passes over the data, at least 600 and at most 3,000
-    penalty         on the weights; of several, the one that suits held-out rows best. None: 0.03, and where there are
-                    more pairs of labels than rows, of 0.03, 0.1 and 0.3
-    patience        how many validations (of 30) without gain end a member's training; None for never
-    refit           train the members again on all rows in the end
-    class_weight    "balanced" or weights by label: a row counts by the mean weight of its labels
-    classes         all labels, where y does not show them
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_labels,)
+        The labels, in the order of the columns of arrays.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if X was a frame with strings as names.
+    ebm_ : EBM
+        The model: the mean energy of the ensemble, with its reference and its tau.
+    ensemble_ : EBM
+        The models that it is the mean of, stacked.
+    objective_ : AbstractObjective
+        What was minimized.
+    penalty_ : float
+        The penalty that was chosen.
+    scale_ : float
+        The factor on the energy, from held-out rows; 1 where there is nothing to calibrate.
+    threshold_ : float or None
+        That of the decision "micro_f1".
+    reference_ : Reference
+        The fitted reference: from X to measures q.
+    codec_, scaler_ : LabelSets, Scaler or None
+        How y is encoded, and how X is scaled.
+    completion_ : {"exact", "bound"} or None
+        How label sets that are known in part were summed over; None where all are known.
+    history_ : History
+        The loss of each step, and the scores of the validations.
+    n_iter_ : int
+        The number of steps.
+    seed_ : int
+        The seed that `random_state` gave.
+
+    See Also
+    --------
+    LabelRanker : Rankings in place of sets.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from partita import MultilabelClassifier
+    >>> X, Y = make_multilabel_classification(100, n_features=5, n_classes=3, random_state=0)
+    >>> model = MultilabelClassifier(steps=50, random_state=0).fit(X, Y)
+    >>> model.predict(X).shape, model.predict_proba(X).shape, model.log_prob(X, Y).shape
+    ((100, 3), (100, 3), (100,))
     """
 
     _codec = LabelSets

@@ -7,24 +7,85 @@ import numpy as np
 from .. import budget, inference, members, metrics
 from ..model import EBM
 from . import names, training
-from .codecs import Encoded, Rankings
+from .codecs import Encoded, Rankings, shared_ranks
 from .predictor import AbstractPredictor
 
 
 class LabelRanker(AbstractPredictor):
-    """p(y|x) over rankings of labels, with scikit-learn's manners.
+    """A joint probability p(y|x) over rankings of labels, with scikit-learn's manners.
 
-    y: rank vectors (n, k), entry j the rank of label j, 0 is best, ties and NaN allowed; strings such as "b>a>c", ties
-    as in "e>f>abcdg"; or the best label of each row alone. `predict` returns rank vectors, or strings for strings.
+    Several models are trained at once, each without a fold of the rows. Their mean energy is calibrated on the rows
+    that they have not seen. `fit` says what it learns from: outputs, preferences or scores.
 
-    The arguments are those of `MultilabelClassifier`, but for:
+    Parameters
+    ----------
+    objective, loss, network, tau, proposal : str or object
+        As in `MultilabelClassifier`.
+    coupling : str or AbstractCoupling, default="permutahedron"
+        How scores and ranks make an energy: "permutahedron" (one score per label) or "birkhoff" (one per label and
+        rank).
+    reference : str, AbstractMeasure or regressor, default="uniform"
+        q, which the energy reweights: "uniform", a measure, or a regressor of rank vectors, whose predictions for
+        training rows are made out of fold.
+    decision : str or AbstractRule, default="mode"
+        What `predict` is best for: "mode" (the most probable ranking), "borda" (Spearman's rho), "kemeny" (Kendall's
+        tau).
+    random_state : int, RandomState or None, default=None
+        Decides all random numbers.
+    verbose : int, default=0
+        1 for a progress bar.
+    train : str or AbstractTraining, default="both"
+        Which parts move, as in `MultilabelClassifier`.
+    ensemble_size : int, default=5
+        How many models are trained and averaged.
+    steps : int or None, default=None
+        Steps of training. None: 10 passes over the rows, at least 600 steps and at most 3,000.
+    learning_rate : float, default=0.01
+        Of Adam.
+    penalty : float, array-like or None, default=None
+        On the squared weights of g. Of several, the one that ranks held-out rows best. None: of 0.003 and 0.03.
+    batch_size : int, default=64
+        Rows of a step.
+    num_samples : int, default=8
+        Outputs drawn for each row of a step.
+    width, depth : int, default=128 and 2
+        Of the hidden layers of `network`.
+    patience : int or None, default=None
+        How many validations (of 30) without gain end the training of a model; None for never.
+    refit : bool, default=True
+        Whether the models are trained again on all rows in the end.
+    standardize : bool, default=True
+        Whether features are scaled to mean 0 and variance 1.
+    classes : array-like or None, default=None
+        All labels, where y does not show them.
+    reference_family : {"plackett-luce", "mallows"}, default="plackett-luce"
+        What the ranks that a regressor predicts are the center of, with a fitted spread.
+    warm_start : bool, default=False
+        Whether `fit` starts from the models of the last fit.
+    dtype : {"float32", "float64"}, default="float32"
+        The precision of all numbers.
 
-    coupling           "permutahedron" (one score per label) or "birkhoff" (one per label and rank)
-    decision           "mode", "borda", "kemeny", or a rule of `decisions`
-    reference          "uniform", a measure, or a regressor of rank vectors, which is fitted out of fold
-    reference_family   "plackett-luce" or "mallows": what a regressor's ranks are the center of, with a fitted spread
-    penalty            of several, the one that ranks held-out rows best; None: of 3e-3 and 3e-2
-    patience           None: members are trained to the end, and their mean is calibrated on held-out rows
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_, ebm_, ensemble_, objective_, penalty_, scale_, reference_, codec_, \
+    scaler_, completion_, history_, n_iter_, seed_
+        As in `MultilabelClassifier`.
+
+    See Also
+    --------
+    MultilabelClassifier : Label sets in place of rankings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partita import LabelRanker
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> y = ["tea>milk>water" if x > 0 else "water>milk>tea" for x in X[:, 0]]
+    >>> ranker = LabelRanker(steps=50, random_state=0).fit(X, y)
+    >>> str(ranker.predict([[2.0, 0.0]])[0])
+    'tea>milk>water'
+    >>> ranker.predict_proba(X).shape
+    (100, 3, 3)
     """
 
     _codec = Rankings
@@ -122,11 +183,3 @@ class LabelRanker(AbstractPredictor):
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""
         return metrics.kendalls(shared_ranks(truth), shared_ranks(answer))
-
-
-def shared_ranks(found: Encoded) -> np.ndarray:
-    """Ranks, where labels whose order is not known have the least of theirs."""
-    if found.free is None:
-        return found.y
-    same = (found.free[:, :, None] == found.free[:, None, :]) & (found.free[:, :, None] > 0)
-    return np.where(found.free > 0, np.where(same, found.y[:, None, :], found.y.shape[1]).min(axis=2), found.y)

@@ -23,32 +23,6 @@ from .files import PACKAGE, FileError
 
 __all__ = ["ARRAYS", "fields", "find", "is_known", "name_of", "rebuild"]
 
-# The modules that a file may name; those that this version does not have hold no classes.
-HOLDERS = (
-    "_types",
-    "batches",
-    "budget",
-    "couplings",
-    "decisions",
-    "divergences",
-    "energy",
-    "estimators",
-    "exact",
-    "inference",
-    "kernels",
-    "members",
-    "metrics",
-    "model",
-    "networks",
-    "objectives",
-    "oracles",
-    "partial",
-    "partition",
-    "regularizers",
-    "samplers",
-    "solver",
-    "structures",
-)
 ARRAYS = (jax.Array, np.ndarray, np.generic)
 # What may stand for a number of Python's: numpy's scalars, and integers for floats.
 NUMBERS = {bool: bool | np.bool, int: numbers.Integral, float: numbers.Real, complex: numbers.Complex}
@@ -71,7 +45,7 @@ def find(name: str, classes: Iterable[type]) -> type | None:
     package, _, rest = name.partition(".")
     if package == PACKAGE:
         holder, _, qualname = rest.partition(".")
-        return _classes_in(holder).get(qualname) if holder in HOLDERS else None
+        return _classes_in(holder).get(qualname) if holder in sys.modules[PACKAGE].__all__ else None
     same = [cls for cls in classes if name_of(cls) == name]
     # What a script saved, its package may load, and the other way round.
     moved = [cls for cls in classes if "__main__" in (package, cls.__module__) and cls.__name__ == name.split(".")[-1]]

@@ -13,7 +13,7 @@ import numpy as np
 from ...structures import Permutations
 from .tables import Encoded, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
-__all__ = ["Rankings", "orderings"]
+__all__ = ["Rankings", "orderings", "shared_ranks"]
 
 # The names of a ranking as a string, place by place; several names at one place are tied.
 Places = list[list[str]]
@@ -150,10 +150,23 @@ class Rankings(eqx.Module):
         return orderings(y, self.classes)
 
 
-def orderings(y: np.ndarray, classes: Any) -> np.ndarray:
-    """Rank vectors as strings of names, best first."""
+def orderings(ranks: np.ndarray, classes: Any) -> np.ndarray:
+    """Rank vectors as strings of names, best first; labels of one rank are joined by "="."""
     names = np.array([str(name) for name in classes], object)
-    return np.array([">".join(order) for order in names[np.argsort(y, axis=1)]], object)
+    order = np.argsort(ranks, axis=1, kind="stable")
+    tied = np.diff(np.take_along_axis(ranks, order, axis=1), axis=1) == 0
+    joints = np.where(np.pad(tied, ((0, 0), (0, 1))), "=", ">").astype(object)
+    joints[:, -1] = ""
+    return (names[order] + joints).sum(axis=1)
+
+
+def shared_ranks(encoded: Encoded) -> np.ndarray:
+    """Rank vectors in which labels whose order is not known have the least of the ranks that they share."""
+    y, free = encoded
+    if free is None:
+        return y
+    same = (free[:, :, None] == free[:, None, :]) & (free[:, :, None] > 0)
+    return np.where(free > 0, np.where(same, y[:, None, :], y.shape[1]).min(axis=2), y)
 
 
 def _parse(Y: Any) -> tuple[str, Any]:

@@ -1,0 +1,47 @@
+# The one list of modules and of names at the top. They load on first use (by lazy_loader, which reads this file), type
+# checkers see them here, saved files may name classes of these modules, and the test of layers takes its order from
+# here: each module imports only from those above it.
+# ruff: noqa: I001
+from . import _types as _types
+from . import budget as budget
+from . import logspace as logspace
+from . import divergences as divergences
+from . import networks as networks
+from . import structures as structures
+from . import couplings as couplings
+from . import regularizers as regularizers
+from . import energy as energy
+from . import partition as partition
+from . import model as model
+from . import exact as exact
+from . import partial as partial
+from . import oracles as oracles
+from . import kernels as kernels
+from . import samplers as samplers
+from . import objectives as objectives
+from . import batches as batches
+from . import solver as solver
+from . import members as members
+from . import inference as inference
+from . import decisions as decisions
+from . import metrics as metrics
+from . import progress as progress
+from . import atomic as atomic
+from . import persistence as persistence
+from . import estimators as estimators
+from . import datasets as datasets
+from . import plots as plots
+from . import sweep as sweep
+from . import demo as demo
+from . import cli as cli
+
+from .model import EBM as EBM
+from .energy import Energy as Energy
+from .estimators import LabelRanker as LabelRanker
+from .estimators import MultilabelClassifier as MultilabelClassifier
+from .solver import Solver as Solver
+from .solver import fit as fit
+from .persistence import load as load
+from .persistence import save as save
+
+__version__: str
