@@ -17,6 +17,7 @@ __all__ = [
     "Limits",
     "TooLargeError",
     "Work",
+    "affords_answer",
     "affords_partial",
     "can_enumerate",
     "can_list",
@@ -105,8 +106,7 @@ class Work(NamedTuple):
 def find_method(model: Any, q: Any = None) -> Any:
     """The exact method for a model, and another q than its own, where its sums are affordable; else None."""
     exact_method = model.exact_method(q)
-    work = exact_method.work
-    return exact_method if work.states <= LIMITS[work.kind].answer else None
+    return exact_method if affords_answer(exact_method.work) else None
 
 
 def method(model: Any, q: Any = None) -> Any:
@@ -145,6 +145,11 @@ def serves_fit(model: Any) -> bool:
 def affords_partial(work: Work) -> bool:
     """Whether so much work is cheap enough for outputs known in part, whose sums differ from row to row."""
     return work.states <= LIMITS[work.kind].partial
+
+
+def affords_answer(work: Work) -> bool:
+    """Whether so much work for a row is affordable in an answer."""
+    return work.states <= LIMITS[work.kind].answer
 
 
 def is_exact_in_time(model: Any, rows: int) -> bool:

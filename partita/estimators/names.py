@@ -40,8 +40,13 @@ from ..structures import (
     Amortized,
     Birkhoff,
     Cube,
+    Hypercube,
+    Mallows,
     Permutahedron,
+    Permutations,
+    PlackettLuce,
     ProbabilitySimplex,
+    ProductBernoulli,
     Simplex,
     generator_shape,
 )
@@ -50,6 +55,11 @@ from ..structures import (
 FULL_LABELS = 256
 # U(x) = -A(x) A(x)' has k times this many entries of A(x): h of 174 labels would have 30,276 outputs at full rank.
 MAX_RANK = 32
+
+# What the outputs of a codec are, by the kind of y; and what the predictions of an estimator are the reference of.
+SPACES: dict[str, Callable[[int], AbstractSpace]] = {"sets": Hypercube, "classes": Simplex, "rankings": Permutations}
+LABEL_FAMILY = ProductBernoulli
+RANKING_FAMILIES: dict[str, Any] = {"plackett-luce": PlackettLuce, "mallows": Mallows}
 
 LOSSES: dict[str, AbstractDivergence] = {
     "logistic": KL(),

@@ -16,20 +16,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from .._types import PyTree
-from ..structures import (
-    AbstractMeasure,
-    AbstractSpace,
-    Hypercube,
-    Mallows,
-    Permutations,
-    PlackettLuce,
-    ProductBernoulli,
-    Uniform,
-)
+from ..structures import AbstractLabels, AbstractMeasure, AbstractRankings, AbstractSpace, Uniform
+from .names import LABEL_FAMILY, RANKING_FAMILIES, is_one_class
 
 # Least probabilities that a classifier may give, of which the one is taken that suits unseen rows best.
 FLOORS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-FAMILIES = ("plackett-luce", "mallows")
 
 
 class Reference(eqx.Module):
@@ -46,7 +37,7 @@ class Reference(eqx.Module):
         if self.fitted is None:
             return None
         k = self.q.space.shape[0]
-        if isinstance(self.q, ProductBernoulli):
+        if isinstance(self.q, LABEL_FAMILY):
             return _bernoulli(probabilities(self.fitted, x, k), self.floor)
         return _ranked(ranks(self.fitted, x, k), self.scale, self.family)
 
@@ -67,7 +58,7 @@ def fit_reference(
     if isinstance(reference, str | AbstractMeasure):
         return Reference(Uniform(space) if isinstance(reference, str) else reference), None
     rng = np.random.RandomState(0) if rng is None else rng
-    ranked = isinstance(space, Permutations)
+    ranked = isinstance(space, AbstractRankings)
     targets, drawn = _completed(y, free, rng) if ranked else (y, y)
     # A missing label says neither on nor off: such rows are predicted, but not learned from.
     whole = np.arange(len(y)) if ranked or free is None else np.flatnonzero(~free.any(axis=1))
@@ -131,8 +122,8 @@ def _completed(y: np.ndarray, free: np.ndarray | None, rng: np.random.RandomStat
 def _scale(predicted: np.ndarray, y: np.ndarray, family: str) -> float:
     """How sharply rankings follow the predicted ranks."""
     if family == "plackett-luce":
-        return float(PlackettLuce.fit_scale(jnp.asarray(-predicted, float), jnp.asarray(y)))
-    return float(Mallows.fit_spread(_centers(predicted), jnp.asarray(y)))
+        return float(RANKING_FAMILIES[family].fit_scale(jnp.asarray(-predicted, float), jnp.asarray(y)))
+    return float(RANKING_FAMILIES[family].fit_spread(_centers(predicted), jnp.asarray(y)))
 
 
 def _fitted(
@@ -150,8 +141,8 @@ def _is_open(name: str, value: Any) -> bool:
     return name.split("__")[-1] == "random_state" and value is None
 
 
-def _bernoulli(p: np.ndarray, floor: float) -> ProductBernoulli:
-    return ProductBernoulli(jnp.asarray(scipy.special.logit(np.clip(p, floor, 1 - floor)), float))
+def _bernoulli(p: np.ndarray, floor: float) -> AbstractMeasure:
+    return LABEL_FAMILY(jnp.asarray(scipy.special.logit(np.clip(p, floor, 1 - floor)), float))
 
 
 def _likelihood(p: np.ndarray, y: np.ndarray, floor: float) -> float:
@@ -161,8 +152,8 @@ def _likelihood(p: np.ndarray, y: np.ndarray, floor: float) -> float:
 
 def _ranked(predicted: np.ndarray, scale: float, family: str) -> AbstractMeasure:
     if family == "plackett-luce":
-        return PlackettLuce(jnp.asarray(-scale * predicted, float))
-    return Mallows(_centers(predicted), jnp.full(len(predicted), scale))
+        return RANKING_FAMILIES[family](jnp.asarray(-scale * predicted, float))
+    return RANKING_FAMILIES[family](_centers(predicted), jnp.full(len(predicted), scale))
 
 
 def _centers(predicted: np.ndarray) -> Any:
@@ -181,12 +172,12 @@ def check_reference(reference: Any, needed: str, family: str = "plackett-luce") 
         raise ValueError(
             f"reference must be 'uniform', a measure of partita, or an estimator with {needed}; got {reference!r}."
         )
-    if family not in FAMILIES:
-        raise ValueError(f"reference_family must be one of {FAMILIES}; got {family!r}.")
+    if family not in RANKING_FAMILIES:
+        raise ValueError(f"reference_family must be one of {tuple(RANKING_FAMILIES)}; got {family!r}.")
 
 
 def _check(space: AbstractSpace, folds: Sequence[np.ndarray], whole: np.ndarray) -> None:
-    if not isinstance(space, Hypercube | Permutations):
+    if is_one_class(space) or not isinstance(space, AbstractLabels | AbstractRankings):
         raise ValueError("A reference from an estimator serves label sets and rankings, not one class per row.")
     if len(folds) < 2 or any(np.isin(whole, fold).all() for fold in folds):
         raise ValueError(

@@ -151,7 +151,7 @@ class AbstractSequentialMeasure(AbstractMeasure):
         return 0.0
 
     def condition(self, y, mask):
-        if not budget.affords_partial(program_work(y.shape[-1])):
+        if not budget.affords_answer(program_work(y.shape[-1])):
             return None
         allowed = allowed_ranks(y, mask)
         whole = Restricted(self, allowed, jnp.zeros(()))

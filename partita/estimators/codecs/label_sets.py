@@ -7,7 +7,8 @@ import equinox as eqx
 import numpy as np
 import scipy.sparse
 
-from ...structures import Hypercube, Simplex
+from ...structures import AbstractSpace
+from ..names import SPACES
 from .tables import Encoded, absent, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
 __all__ = ["LabelSets"]
@@ -82,8 +83,9 @@ class LabelSets(eqx.Module):
         return codec, codec._encode_classes(present)
 
     @property
-    def space(self) -> Hypercube | Simplex:
-        return (Simplex if self.kind == "classes" else Hypercube)(len(self.classes))
+    def space(self) -> AbstractSpace:
+        """Where encoded outputs are."""
+        return SPACES["classes" if self.kind == "classes" else "sets"](len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
         """Encode outputs of the kind of `fit_encode`.

@@ -10,7 +10,8 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ...structures import Permutations
+from ...structures import AbstractSpace
+from ..names import SPACES
 from .tables import Encoded, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
 
 __all__ = ["Rankings", "orderings", "shared_ranks"]
@@ -85,8 +86,9 @@ class Rankings(eqx.Module):
         return codec, codec._encode_choices(values)
 
     @property
-    def space(self) -> Permutations:
-        return Permutations(len(self.classes))
+    def space(self) -> AbstractSpace:
+        """Where encoded outputs are."""
+        return SPACES["rankings"](len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
         """Encode outputs of the kind of `fit_encode`.
