@@ -37,7 +37,7 @@ class Logits(eqx.Module):
 def model(k: int) -> pt.EBM:
     """Its rows of x are logits; tau is the bound of mean field."""
     coupling = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(k), shared=False)
-    return pt.EBM(pt.Energy(Logits(), coupling), pt.partition.Bound())
+    return pt.EBM(pt.Energy(Logits(), coupling), pt.model.Bound())
 
 
 def logits(kind: str, n: int, k: int) -> np.ndarray:

@@ -16,7 +16,6 @@ _MODULES = (
     "datasets",
     "decisions",
     "divergences",
-    "energy",
     "estimators",
     "exact",
     "inference",
@@ -29,7 +28,6 @@ _MODULES = (
     "objectives",
     "oracles",
     "partial",
-    "partition",
     "persistence",
     "plots",
     "progress",
@@ -41,7 +39,7 @@ _MODULES = (
 )
 _NAMES = {
     "EBM": "model",
-    "Energy": "energy",
+    "Energy": "model",
     "LabelRanker": "estimators",
     "MultilabelClassifier": "estimators",
     "Solver": "solver",

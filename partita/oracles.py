@@ -309,5 +309,5 @@ def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:
         return lambda g, y: g
     if isinstance(model.f, KL):
         return lambda g, y: g + row.q.log_prob(y)
-    tau = model.tau(row)
+    tau = model.log_partition(row)
     return lambda g, y: row.q.log_prob(y) + model.f.log_density(g - tau)

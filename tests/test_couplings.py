@@ -22,10 +22,8 @@ from partita.couplings import (
     Sparse,
     Symmetric,
 )
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Paired
-from partita.partition import Network
 from partita.regularizers import SquaredNorm
 from partita.structures import Birkhoff, Cube, Hypersimplex, ProbabilitySimplex
 

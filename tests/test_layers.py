@@ -26,8 +26,6 @@ ORDER = [
     "structures",
     "couplings",
     "regularizers",
-    "energy",
-    "partition",
     "model",
     "exact",
     "partial",

@@ -11,11 +11,9 @@ from partita import batches, budget, inference, objectives, partial
 from partita._types import Batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Bound, Energy, Table
 from partita.networks import Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.partition import Bound, Table
 from partita.solver import HeldOut, Solver, fit
 from partita.structures import (
     Birkhoff,

@@ -30,7 +30,7 @@ def values(model, x, y):
 
     def of_row(x, y):
         row = Row(x, model.g.h(x), None, model.q)
-        tau = model.tau(row)
+        tau = model.log_partition(row)
         near = jax.vmap(model.space.move, in_axes=(None, 0))(y, jnp.arange(model.space.max_degree))
         return model.log_prob(row, y, tau), jax.vmap(lambda y: model.log_prob(row, y, tau))(near)
 

@@ -11,10 +11,8 @@ from cases import COUPLINGS, FEATURES, model, references, some
 from partita import inference, oracles
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import Linear
-from partita.partition import Network
 from partita.structures import (
     Birkhoff,
     Cube,
@@ -36,7 +34,7 @@ def linear(coupling, scale, *, f=None, q=None):
     h = jax.tree.map(lambda w: 2 * scale * w, Linear(FEATURES, coupling.theta_shape, zero=False, key=h_key))
     if isinstance(coupling, LinearQuadratic):
         coupling = eqx.tree_at(lambda c: c.shared, coupling, scale * jax.random.normal(pair_key, coupling.shared.shape))
-    body = Network(Linear(FEATURES, (), key=h_key), f)
+    body = Network(Linear(FEATURES, (), key=h_key))
     return EBM(Energy(h, coupling), body, q=q, f=f)
 
 

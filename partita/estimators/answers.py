@@ -15,9 +15,8 @@ from .._types import Key, PyTree
 from ..decisions import F1, AbstractRule, MicroF1
 from ..inference import Normalization
 from ..inference.rows import over_rows
-from ..model import EBM
+from ..model import EBM, Table
 from ..objectives.fenchel_young import AbstractFenchelYoung
-from ..partition import Table
 from ..structures import AbstractRankings, Simplex
 from . import training
 from .base import AbstractEstimator, ParameterAndMethod
@@ -158,7 +157,7 @@ class AbstractAnswers(AbstractEstimator):
             # The exact log-partitions as a tau, which knows these rows, under f as it is where sums are exact.
             method = "exact"
             tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
-            table = eqx.tree_at(lambda table: table.values, Table(x.shape[0], model.f), tau)
+            table = eqx.tree_at(lambda table: table.values, Table(x.shape[0]), tau - model.f.start)
             with jax.enable_x64(True):
                 f = model.f.sharpened()
             model = EBM(model.g, table, q=model.q, f=f, surrogate=model.surrogate)

@@ -21,9 +21,8 @@ from ..batches import Features
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
-from ..model import EBM
+from ..model import EBM, AbstractTau, Table
 from ..objectives import AbstractObjective, SurrogateProposal
-from ..partition import AbstractTau, Table
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver
 from ..structures import AbstractMeasure

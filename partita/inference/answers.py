@@ -90,7 +90,7 @@ def sample(
 
     Where nothing exact reaches: a kernel of `kernels` runs one chain per row from the surrogate's r (or q), leaves out
     `burn_in` steps and keeps every `thin`-th; "sequential", or an annealing estimator of `samplers`, draws from its
-    particles. For f other than KL chains need the learned tau: a `partition.Table` must be told the rows' `index`.
+    particles. For f other than KL chains need the learned tau: a `model.Table` must be told the rows' `index`.
     """
     if method == "importance":
         raise ValueError("Importance sampling gives weighted draws: use it for marginals, or decisions.joint.")

@@ -13,8 +13,7 @@ from .. import budget, exact
 from .._types import Array, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..kernels import Gibbs, target
-from ..model import EBM
-from ..partition import Shifted
+from ..model import EBM, Shifted
 from ..samplers import AnnealedImportanceSampling, Weighted, root
 from ..structures import AbstractMeasure, with_share_of_q
 from .rows import check_index, over_rows, sum_over_rows
@@ -108,7 +107,7 @@ def normalization(
     tolerance : float
         The mean |log mass|, in nats, up to which p counts as normalized.
     index, reference
-        Positions in the training set, for a `partition.Table`; measures q(.|x) of the rows.
+        Positions in the training set, for a `model.Table`; measures q(.|x) of the rows.
 
     Raises
     ------
@@ -153,7 +152,7 @@ class _Interval(NamedTuple):
 
 def _exact_interval(model, x, reference, index):
     row = model.row(x, index, reference)
-    tau = model.tau(row)
+    tau = model.log_partition(row)
     mass, slope = jax.value_and_grad(lambda tau: exact.mass(model, row, tau))(tau)
     # Under KL the mass is its own slope; elsewhere g - tau matters as much as the slope says.
     relative = jnp.maximum(-slope / mass, 1) * _rounding(model, row, tau)
@@ -179,7 +178,7 @@ class _Draws(eqx.Module):
         r = _proposal(model, row, r_key)
         y = r.sample(self.num, key=draw_key)
         g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y)
-        return g - model.tau(row), jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
+        return g - model.log_partition(row), jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
 
 
 def _proposal(model: EBM, row: Row, key: Key) -> AbstractMeasure:
@@ -196,7 +195,7 @@ class _Sampled(eqx.Module):
 
     def __call__(self, model, x, reference, key, index):
         row = model.row(x, index, reference)
-        tau = model.tau(row)
+        tau = model.log_partition(row)
         r_key, draw_key, anneal_key = jax.random.split(key, 3)
         r, p = _proposal(model, row, r_key), target(model, row, tau)
         log_weight = jax.vmap(lambda y: p.log_prob(y) - r.log_prob(y))

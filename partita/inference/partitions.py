@@ -40,7 +40,7 @@ def log_partition(
     "learned", its distance from an estimate by importance sampling. What draws needs a `key`.
 
     It is relative to q, a probability. `counting=True` gives the sum over Y without q (the paper's sum of softplus),
-    tau + log |Y|, for KL and uniform q. A `partition.Table` knows training rows only: give their `index`.
+    tau + log |Y|, for KL and uniform q. A `model.Table` knows training rows only: give their `index`.
     """
     if counting and not (isinstance(model.f, KL) and model.q.is_uniform):
         raise ValueError("counting=True needs f = KL and a uniform q; other models have no counting-measure value.")
@@ -76,7 +76,7 @@ def _exact_tau(model, x, reference, index):
 
 
 def _learned_tau(model, x, reference, index):
-    return model.tau(model.row(x, index, reference))
+    return model.log_partition(model.row(x, index, reference))
 
 
 class _Estimate(eqx.Module):

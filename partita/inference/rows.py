@@ -12,8 +12,7 @@ from .. import budget
 from .._types import Array, Int, PyTree
 from ..batches import check_features, check_model, check_reference
 from ..divergences import KL
-from ..model import EBM
-from ..partition import UnseenRowError, table_of
+from ..model import EBM, UnseenRowError
 
 SHAPES = (16, 256)
 
@@ -72,13 +71,13 @@ def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> PyTree:
 
 
 def check_index(model: EBM, index: Any, rows: tuple[int, ...], *, learned: bool) -> Int[Array, " n"] | None:
-    """Positions in the training set, which only a `partition.Table` needs."""
-    table = table_of(model.tau)
+    """Positions in the training set, which only a `model.Table` needs."""
+    table = model.tau.table
     if index is None:
         if learned and table is not None:
             raise UnseenRowError(
-                "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or "
-                "train with partition.Network."
+                "tau is a model.Table: it knows training rows only. Pass their `index`, use method='exact', or "
+                "train with model.Network."
             )
         return None
     index = np.asarray(index)
@@ -86,5 +85,5 @@ def check_index(model: EBM, index: Any, rows: tuple[int, ...], *, learned: bool)
         raise ValueError(f"index must hold integers, one per row of x; got {index.dtype} of shape {index.shape}.")
     if table is not None and not ((index >= 0) & (index < table.values.shape[0])).all():
         known = table.values.shape[0]
-        raise ValueError(f"index must be between 0 and {known - 1}: partition.Table knows {known} rows; got {index}.")
+        raise ValueError(f"index must be between 0 and {known - 1}: model.Table knows {known} rows; got {index}.")
     return jnp.asarray(index)
