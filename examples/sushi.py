@@ -29,7 +29,7 @@ def main() -> None:
 
     # "birkhoff" has a score for each item and rank: sea urchin is loved or hated, with little between.
     steps = 20 if options.quick else 300
-    ranker = pt.LabelRanker(coupling="birkhoff", members=2, penalty=0.03, steps=steps, random_state=0).fit(X, Y)
+    ranker = pt.LabelRanker(coupling="birkhoff", ensemble_size=2, penalty=0.03, steps=steps, random_state=0).fit(X, Y)
     names, ranks, truth = ranker.classes_, ranker.codec_.encode(Y).y, ranker.codec_.encode(Y_test).y
 
     # 1. How near are the answers? The mode is the most probable ranking; "borda" is right on average, and nearer.

@@ -51,7 +51,7 @@ class Method(NamedTuple):
 
     def configuration(self, dataset: str, effort: Effort) -> dict[str, Any]:
         """The configuration of its scores on a set, as the store keeps it."""
-        options = {"members": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
+        options = {"ensemble_size": 2, "steps": effort.steps, "penalty": QUICK_PENALTY} if effort.quick else {}
         names = {"protocol": PROTOCOL, "kind": "other", "name": self.name, "dataset": dataset}
         return {**names, "seeds": list(effort.seeds), "options": options}
 

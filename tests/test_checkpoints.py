@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from partita.estimators import LabelRanker, MultilabelClassifier
+from partita.estimators import InterruptedFitWarning, LabelRanker, MultilabelClassifier
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-SMALL = {"members": 2, "steps": 120, "width": 2, "depth": 1, "batch_size": 8, "patience": None, "random_state": 0}
+SMALL = {"ensemble_size": 2, "steps": 120, "width": 2, "depth": 1, "batch_size": 8, "patience": None, "random_state": 0}
 X = np.random.RandomState(0).randn(24, 2)
 SETS = (X @ [[1, -1, 0.5], [0.5, 1, -1]] > 0).astype(int)
 RANKS = np.argsort(np.argsort(X @ [[1, -1, 0.5], [0.5, 1, -1]], axis=1), axis=1)
@@ -71,8 +71,20 @@ def test_a_killed_fit_goes_on_to_the_same_end(tmp_path):
     assert_same(classifier().fit(X, SETS, checkpoint=tmp_path), resumed)
 
 
+def test_an_interrupted_fit_goes_on_to_the_same_end(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    small = {**SMALL, "steps": 20, "ensemble_size": 1}
+    with pytest.warns(InterruptedFitWarning, match="after 10 of 20 steps"):
+        MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path, callbacks=[interrupt])
+    assert_same(
+        MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path), MultilabelClassifier(**small).fit(X, SETS)
+    )
+
+
 def test_another_fit_is_refused(tmp_path):
-    small = {**SMALL, "steps": 2, "members": 1}
+    small = {**SMALL, "steps": 2, "ensemble_size": 1}
     MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path)
     others = [
         (MultilabelClassifier(**small, penalty=0.5), X, "other data or settings"),
@@ -88,7 +100,7 @@ def test_another_fit_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["fit.json", "fit.safetensors"])
 def test_a_file_that_was_cut_off_is_refused(tmp_path, name):
-    small = {**SMALL, "steps": 2, "members": 1}
+    small = {**SMALL, "steps": 2, "ensemble_size": 1}
     MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path)
     raw = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(raw[: len(raw) // 2])
@@ -97,7 +109,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path, name):
 
 
 def test_a_seed_that_was_left_open_is_remembered(tmp_path):
-    small = {**SMALL, "steps": 2, "members": 1, "random_state": None}
+    small = {**SMALL, "steps": 2, "ensemble_size": 1, "random_state": None}
     first, second = (MultilabelClassifier(**small).fit(X, SETS, checkpoint=tmp_path) for _ in range(2))
     assert first.seed_ == second.seed_
     assert_same(first, second)

@@ -33,7 +33,7 @@ LABELS = ("red", "green", "blue")
 DRINKS = ("coffee", "tea", "water")
 FIT = ("--task", "multilabel", "--labels", "3")
 # A linear model is compiled in half of the time.
-QUICK = ("--model", "linear", "--members", "1", "--steps", "20", "--seed", "0")
+QUICK = ("--network", "linear", "--ensemble-size", "1", "--steps", "20", "--seed", "0")
 
 
 def run(*args, code=0):
@@ -158,21 +158,24 @@ def test_options_are_the_arguments_of_the_estimator(folder, tmp_path, monkeypatc
     monkeypatch.setattr(partita.MultilabelClassifier, "fit", stop)
     monkeypatch.setattr(partita.LabelRanker, "fit", stop)
     given = {
-        "model": "linear",
+        "network": "linear",
         "coupling": "unary",
         "objective": "min-min",
         "decision": "hamming",
-        "members": 2,
+        "ensemble_size": 2,
         "steps": 9,
         "loss": "sparsemax",
         "proposal": "reference",
         "train": "alternate",
     }
-    options = [part for name, value in given.items() for part in (f"--{name}", value)] + ["--tau", "mlp"]
+    options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)] + [
+        "--tau",
+        "mlp",
+    ]
     command = ("fit", folder / "sets.csv", "--out", tmp_path / "m", "--checkpoint", tmp_path / "c", "--quiet")
     run(*command, *FIT, *options, "--seed", 7, code=2)
     usual = partita.MultilabelClassifier().get_params()
-    given |= {"log_partition": "mlp", "classes": LABELS, "random_state": 7}
+    given |= {"tau": "mlp", "classes": LABELS, "random_state": 7}
     assert told.pop() == ({**usual, **given}, tmp_path / "c")
     run("fit", folder / "drinks.csv", "--task", "ranking", "--out", tmp_path / "m", code=2)
     usual = partita.LabelRanker().get_params()
@@ -215,7 +218,7 @@ def test_algorithm_1_and_sparsemax_from_a_file(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "argument"),
-    [("--loss", "loss"), ("--tau", "log_partition"), ("--proposal", "proposal"), ("--train", "train")],
+    [("--loss", "loss"), ("--tau", "tau"), ("--proposal", "proposal"), ("--train", "train")],
 )
 def test_an_unknown_name_is_refused_before_any_training(option, argument, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("partita.members.fit", None)
@@ -377,7 +380,7 @@ def test_rows_whose_labels_are_not_all_known(folder, tmp_path, rows):
 def test_models_that_were_fitted_in_python(folder, tmp_path, rows):
     x, sets, orders = rows
     as_sets = [{label for label, on in zip(LABELS, row, strict=True) if on} for row in sets]
-    options = {"model": "linear", "members": 1, "steps": 20, "random_state": 0}
+    options = {"network": "linear", "ensemble_size": 1, "steps": 20, "random_state": 0}
     partita.MultilabelClassifier(**options).fit(x, as_sets).save(tmp_path / "sets.partita")
     ranks = np.array([[order.split(">").index(drink) for drink in DRINKS] for order in orders])
     partita.LabelRanker(classes=DRINKS, **options).fit(x, ranks).save(tmp_path / "ranks.partita")
@@ -399,7 +402,7 @@ def no_training(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("nothing should be learned")
 
-    monkeypatch.setattr("partita.estimators.base.training.cross_fit", refuse)
+    monkeypatch.setattr("partita.estimators.training.cross_fit", refuse)
 
 
 @pytest.mark.parametrize(
@@ -410,7 +413,7 @@ def no_training(monkeypatch):
         (("--labels", "1"), 1, "expected at least 2 labels, got 1"),
         (("--labels", "9"), 1, "has 6 columns"),
         (("--coupling", "birkhoff"), 2, "coupling must be one of 'unary'"),
-        (("--model", "forest"), 2, "model must be one of 'linear'"),
+        (("--network", "forest"), 2, "network must be one of 'linear'"),
         (("--objective", "magic"), 2, "objective must be one of 'auto'"),
         (("--decision", "kemeny"), 2, "decision must be one of 'mode'"),
         (("--reference", "magic"), 2, "reference must be uniform or extra-trees; got 'magic'"),
@@ -564,7 +567,7 @@ def test_a_full_standard_output():
 
 
 def test_an_interruption(folder, tmp_path):
-    options = ("--task", "ranking", "--members", "1", "--steps", "300000", "--seed", "0", "--quiet")
+    options = ("--task", "ranking", "--ensemble-size", "1", "--steps", "300000", "--seed", "0", "--quiet")
     running = tmp_path / "running"
     done = process("fit", folder / "drinks.csv", "--out", tmp_path / "m", *options, "--checkpoint", running)
     while not (running / "fit.json").exists():
@@ -574,6 +577,18 @@ def test_an_interruption(folder, tmp_path):
     assert done.communicate()[1] == "Interrupted.\n"
     assert done.returncode == 130
     assert not (tmp_path / "m").exists()
+
+
+def test_a_fit_that_is_interrupted_late_writes_nothing(folder, tmp_path, monkeypatch):
+    """Though the estimator would hold the best model until then."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(partita.MultilabelClassifier, "_calibrate", interrupt)
+    done = run("fit", folder / "sets.csv", *FIT, "--out", tmp_path / "m", *QUICK, "--quiet", code=130)
+    assert done.output == "Interrupted.\n"
+    assert not list(tmp_path.iterdir())
 
 
 # Data.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partita.estimators import LabelRanker, MultilabelClassifier
 
 # Few shapes and the smallest programs: each new shape is compiled.
-SMALL = {"members": 1, "steps": 2, "width": 2, "depth": 1, "batch_size": 8, "random_state": 0}
+SMALL = {"ensemble_size": 1, "steps": 2, "width": 2, "depth": 1, "batch_size": 8, "random_state": 0}
 ROWS = st.sampled_from([12, 12, 12, 12, 12, 5, 1, 0])
 LABELS = st.sampled_from([3, 3, 3, 2, 1])
 ODD = [np.nan, np.inf, -np.inf, 1e300, -1e38, 1e-300]

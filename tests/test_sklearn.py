@@ -9,10 +9,18 @@ from partita.estimators import LabelRanker, MultilabelClassifier
 # because they also ask that answers are the rounded probabilities, which the mode of a joint need not be.
 ESTIMATORS = (
     MultilabelClassifier(
-        decision="hamming", members=1, steps=60, learning_rate=0.05, width=8, dtype="float64", random_state=0
+        decision="hamming", ensemble_size=1, steps=60, learning_rate=0.05, width=8, dtype="float64", random_state=0
     ),
     LabelRanker(
-        members=1, steps=30, penalty=0.01, width=8, depth=1, refit=False, dtype="float64", random_state=0, patience=3
+        ensemble_size=1,
+        steps=30,
+        penalty=0.01,
+        width=8,
+        depth=1,
+        refit=False,
+        dtype="float64",
+        random_state=0,
+        patience=3,
     ),
 )
 

@@ -26,7 +26,7 @@ def unchecked_module():
 
 # Rows to learn from and rows to judge on. One shape for all, so that programs are compiled once.
 N, M, D, K = 600, 600, 4, 4
-SMALL = {"members": 2, "steps": 300, "width": 16, "depth": 1, "random_state": 0}
+SMALL = {"ensemble_size": 2, "steps": 300, "width": 16, "depth": 1, "random_state": 0}
 _rng = np.random.default_rng(0)
 X = _rng.normal(size=(N + M, D))
 WEIGHTS, PAIRS = 2 * _rng.normal(size=(D, K)), np.triu(_rng.normal(size=(K, K)), 1)
@@ -146,7 +146,7 @@ def test_the_learned_normalizer_is_trained_where_training_does_not_sum():
     worse = np.where(better, other, y)
     off = {}
     for train in ("both", "g"):
-        made = MultilabelClassifier(**SMALL, penalty=0.03, log_partition="logits", train=train).fit(*pairs, worse=worse)
+        made = MultilabelClassifier(**SMALL, penalty=0.03, tau="logits", train=train).fit(*pairs, worse=worse)
         exactly, learned = (made.log_partition(X[N:], method=method) for method in ("exact", "learned"))
         off[train] = np.abs(learned - exactly).mean()
         off[train, "energy"] = made.energy(X[:5], y[:5])

@@ -26,8 +26,8 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 3))
 sets = [{"a", "b"} if x[0] > 0 else {"c"} for x in X]
 ranks = np.argsort(np.argsort(X, axis=1), axis=1)
-classifier = pt.MultilabelClassifier(members=2, steps=60, random_state=0).fit(X, sets)
-ranker = pt.LabelRanker(members=2, steps=60, penalty=0.01, random_state=0).fit(X, ranks)
+classifier = pt.MultilabelClassifier(ensemble_size=2, steps=60, random_state=0).fit(X, sets)
+ranker = pt.LabelRanker(ensemble_size=2, steps=60, penalty=0.01, random_state=0).fit(X, ranks)
 right = [said == truth for said, truth in zip(classifier.predict(X), sets)]
 assert np.mean(right) > 0.8 and ranker.score(X, ranks) > 0.8
 classifier.save("sets.partita")

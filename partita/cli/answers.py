@@ -1,5 +1,6 @@
 """Files in the terms of an estimator, its answers as columns, and how good they are."""
 
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ import scipy.sparse
 
 from .. import metrics
 from ..datasets import DataError, Dataset, Task, read
-from ..estimators import LabelRanker, MultilabelClassifier
+from ..estimators import InterruptedFitWarning, LabelRanker, MultilabelClassifier
 from ..estimators.codecs import Rankings, orderings
 from ..estimators.ranker import shared_ranks
 from ..persistence import ConsentError, FileError, load
 
-__all__ = ["answered", "check", "figures", "open_model", "outputs", "read_for", "remember_names", "task_of"]
+__all__ = ["answered", "check", "figures", "learn", "open_model", "outputs", "read_for", "remember_names", "task_of"]
 
 Fitted = MultilabelClassifier | LabelRanker
 Labels = int | str | list[str] | None
@@ -29,6 +30,16 @@ def check(found: Dataset) -> None:
     name, times = Counter(names).most_common(1)[0] if found.feature_names else ("", 1)
     if times > 1:
         raise DataError(f"{found.name}: expected columns of different names, got {times} that are called {name!r}.")
+
+
+def learn(estimator: Fitted, data: Dataset, checkpoint: Path | None) -> None:
+    """Fit the estimator, to the end: a model of half a fit is not written, and with a checkpoint the fit can go on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InterruptedFitWarning)
+        try:
+            estimator.fit(data.x, outputs(data), checkpoint=checkpoint)
+        except InterruptedFitWarning as warning:
+            raise KeyboardInterrupt from warning
 
 
 def open_model(path: Path, trust: bool) -> Fitted:

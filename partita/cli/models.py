@@ -47,7 +47,7 @@ def fit(
             "orderings such as b>a>c, if it is not the last one.",
         ),
     ] = None,
-    model: Annotated[Name, typer.Option(help="mlp, linear or resnet.")] = None,
+    network: Annotated[Name, typer.Option(help="mlp, linear or resnet.")] = None,
     coupling: Annotated[
         Name,
         typer.Option(
@@ -93,7 +93,7 @@ def fit(
         Name, typer.Option(help="uniform; or extra-trees, whose dependent labels the energy then learns.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.")] = None,
-    members: Annotated[int | None, typer.Option(min=1, help="How many models are trained and averaged.")] = None,
+    ensemble_size: Annotated[int | None, typer.Option(min=1, help="How many models are trained and averaged.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder by which the same command goes on after it was killed.")
@@ -108,16 +108,16 @@ def fit(
     trees = reference not in (None, "uniform")
     for path in (out, Path(f"{out}.sklearn")) if trees else (out,):
         outputs.check(path, force)
-    given = {"model": model, "coupling": coupling, "objective": objective, "decision": decision, "steps": steps}
-    given |= {"members": members, "random_state": seed, "verbose": int(not quiet)}
-    given |= {"loss": loss, "log_partition": tau, "proposal": proposal, "train": parts}
+    given = {"network": network, "coupling": coupling, "objective": objective, "decision": decision, "steps": steps}
+    given |= {"ensemble_size": ensemble_size, "random_state": seed, "verbose": int(not quiet)}
+    given |= {"loss": loss, "tau": tau, "proposal": proposal, "train": parts}
     given |= {"reference": _reference(reference, task)}
     known: Any = task
     found = datasets.read(train, task=known, labels=_columns(labels, task))
     answers.check(found)
     kind = estimators.LabelRanker if task == "ranking" else estimators.MultilabelClassifier
     made: Any = kind(classes=found.classes, **{name: value for name, value in given.items() if value is not None})
-    made.fit(found.x, answers.outputs(found), checkpoint=checkpoint)
+    answers.learn(made, found, checkpoint)
     answers.remember_names(made, found)
     with outputs.writing(out):
         made.save(out)

@@ -1,23 +1,23 @@
 """Label sets."""
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-import jax
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import StrOptions
 
 from .. import decisions
-from ..structures import Simplex
-from . import names, training
-from .answers import AbstractAnswers, unseen_marginals
+from . import names
+from .answers import unseen_marginals
 from .codecs import Encoded, LabelSets
+from .predictor import AbstractPredictor
 
 # Labels that a warning names.
 NAMED = 5
 
 
-class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
+class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
     """p(y|x) over label sets, with scikit-learn's manners.
 
     y: a 0/1 matrix (n, k), array, frame or sparse, with NaN where a label is missing; a list of sets of labels; or one
@@ -57,26 +57,31 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
     _couplings = names.SET_COUPLINGS
     _decisions = ("mode", "hamming", "f1", "micro_f1")
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **AbstractPredictor._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
     class_weight: Any
 
     # scikit-learn's mixin, which must come first, has one that knows no sets and no missing labels.
-    score = AbstractAnswers.score
+    score = AbstractPredictor.score  # pyright: ignore[reportAssignmentType]
 
     def __init__(
         self,
+        *,
         objective: Any = "auto",
         loss: Any = "logistic",
         coupling: Any = "pairwise",
-        model: Any = "mlp",
-        log_partition: Any = "residual",
+        network: Any = "mlp",
+        tau: Any = "residual",
         reference: Any = "uniform",
         proposal: Any = "surrogate",
         decision: Any = "mode",
         random_state: Any = None,
         verbose: int = 0,
-        *,
         train: Any = "both",
-        members: int = 5,
+        ensemble_size: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,
         penalty: Any = None,
@@ -90,38 +95,63 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         class_weight: Any = None,
         classes: Any = None,
         warm_start: bool = False,
-        dtype: str = "float32",
+        dtype: Literal["float32", "float64"] = "float32",
     ):
-        self._hold(locals())
+        self.objective = objective
+        self.loss = loss
+        self.coupling = coupling
+        self.network = network
+        self.tau = tau
+        self.reference = reference
+        self.proposal = proposal
+        self.decision = decision
+        self.random_state = random_state
+        self.verbose = verbose
+        self.train = train
+        self.ensemble_size = ensemble_size
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.num_samples = num_samples
+        self.width = width
+        self.depth = depth
+        self.patience = patience
+        self.refit = refit
+        self.standardize = standardize
+        self.class_weight = class_weight
+        self.classes = classes
+        self.warm_start = warm_start
+        self.dtype = dtype
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _weights(self, weight, x, y):
-        weight = super()._weights(weight, x, y)
+    def _row_weights(self, weight, x, y, codec):
+        weight = super()._row_weights(weight, x, y, codec)
         if self.class_weight is None:
             return weight
-        each = self._label_weights(y)
-        counted = np.where(y.any(axis=1), (y @ each) / np.maximum(y.sum(axis=1), 1), each.mean())
-        return counted if weight is None else counted * weight
+        by_label = self._label_weights(y, codec.classes)
+        by_row = np.where(y.any(axis=1), (y @ by_label) / np.maximum(y.sum(axis=1), 1), by_label.mean())
+        return by_row if weight is None else by_row * weight
 
-    def _label_weights(self, y: np.ndarray) -> np.ndarray:
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+    def _label_weights(self, y: np.ndarray, classes: tuple) -> np.ndarray:
+        if isinstance(self.class_weight, str):
             return len(y) / (y.shape[1] * np.maximum(y.sum(axis=0), 1))
-        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(self.codec_.classes):
+        if not set(self.class_weight) <= set(classes):
             raise ValueError(
                 f"class_weight must be None, 'balanced', or weights by label; got {self.class_weight!r}, the labels "
-                f"are {list(self.codec_.classes)[:10]}."
+                f"are {list(classes)[:10]}."
             )
-        return np.array([float(self.class_weight.get(label, 1.0)) for label in self.codec_.classes])
+        return np.array([float(self.class_weight.get(label, 1.0)) for label in classes])
 
-    def _warn_of_unobserved(self, data):
-        super()._warn_of_unobserved(data)
+    def _warn_of_unobserved(self, data, classes):
+        super()._warn_of_unobserved(data, classes)
         never = [] if data.free is None else np.flatnonzero((data.free > 0).all(axis=0)).tolist()
-        if 0 < len(never) < len(self.classes_):
-            shown = ", ".join(repr(self.codec_.classes[j]) for j in never[:NAMED])
+        if 0 < len(never) < len(classes):
+            shown = ", ".join(repr(classes[j]) for j in never[:NAMED])
             more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
             warnings.warn(
                 f"Labels that are missing in every row cannot be learned: {shown}{more}. Leave them out, or observe "
@@ -145,13 +175,14 @@ class MultilabelClassifier(ClassifierMixin, AbstractAnswers):
         k = data.y.shape[1]
         return (0.03, 0.1, 0.3) if k * (k - 1) // 2 > len(data.y) else (0.03,)
 
-    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
-        if self.decision != "micro_f1" or isinstance(self.codec_.space, Simplex):
-            return
-        marginals, rows = unseen_marginals(trained, data, jax.random.key(self.seed_))
+    def _calibrate(self, trained, data, start, calibration, key):
+        if self.decision != "micro_f1" or names.is_one_class(start.models.space):
+            return calibration
+        marginals, rows = unseen_marginals(trained, data, key)
         known = np.ones(data.y.shape, bool) if data.free is None else data.free == 0
         p, y = marginals[known[rows]], data.y[rows][known[rows]]
-        self.threshold_ = decisions.MicroF1.fit(p[:, None], y[:, None]).threshold if y.any() else 0.5
+        threshold = decisions.MicroF1.fit(p[:, None], y[:, None]).threshold if y.any() else 0.5
+        return calibration._replace(threshold=threshold)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         if truth.free is not None:

@@ -161,15 +161,20 @@ class Recipe(eqx.Module):
 
 def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
     """By name or as it is, for the labels at hand. One class per row has a coupling of its own."""
-    if isinstance(space, Simplex):
+    if is_one_class(space):
         named("coupling", value, SET_COUPLINGS, AbstractCoupling)
-        return Bilinear(ProbabilitySimplex(space.k))
+        return Bilinear(ProbabilitySimplex(space.shape[0]))
     table = RANKING_COUPLINGS if isinstance(space, AbstractRankings) else SET_COUPLINGS
     found = named("coupling", value, table, AbstractCoupling)
     made = found if isinstance(found, AbstractCoupling) else found(space.shape[0], key)
     if made.space != space:
         raise ValueError(f"The coupling is for {made.space}, but Y is in {space}.")
     return made
+
+
+def is_one_class(space: AbstractSpace) -> bool:
+    """Whether an output is one of k classes: its mode is the answer for any loss."""
+    return isinstance(space, Simplex)
 
 
 def cheap(model: EBM) -> bool:

@@ -1,17 +1,17 @@
 """Rankings."""
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from .. import budget, inference, members, metrics
 from ..model import EBM
 from . import names, training
-from .answers import AbstractAnswers
 from .codecs import Encoded, Rankings
+from .predictor import AbstractPredictor
 
 
-class LabelRanker(AbstractAnswers):
+class LabelRanker(AbstractPredictor):
     """p(y|x) over rankings of labels, with scikit-learn's manners.
 
     y: rank vectors (n, k), entry j the rank of label j, 0 is best, ties and NaN allowed; strings such as "b>a>c", ties
@@ -31,23 +31,28 @@ class LabelRanker(AbstractAnswers):
     _couplings = names.RANKING_COUPLINGS
     _decisions = ("mode", "borda", "kemeny")
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **AbstractPredictor._parameter_constraints,
+        "reference_family": [str],
+    }
+
     reference_family: str
 
     def __init__(
         self,
+        *,
         objective: Any = "auto",
         loss: Any = "logistic",
         coupling: Any = "permutahedron",
-        model: Any = "mlp",
-        log_partition: Any = "residual",
+        network: Any = "mlp",
+        tau: Any = "residual",
         reference: Any = "uniform",
         proposal: Any = "surrogate",
         decision: Any = "mode",
         random_state: Any = None,
         verbose: int = 0,
-        *,
         train: Any = "both",
-        members: int = 5,
+        ensemble_size: int = 5,
         steps: int | None = None,
         learning_rate: float = 1e-2,
         penalty: Any = None,
@@ -61,9 +66,34 @@ class LabelRanker(AbstractAnswers):
         classes: Any = None,
         reference_family: str = "plackett-luce",
         warm_start: bool = False,
-        dtype: str = "float32",
+        dtype: Literal["float32", "float64"] = "float32",
     ):
-        self._hold(locals())
+        self.objective = objective
+        self.loss = loss
+        self.coupling = coupling
+        self.network = network
+        self.tau = tau
+        self.reference = reference
+        self.proposal = proposal
+        self.decision = decision
+        self.random_state = random_state
+        self.verbose = verbose
+        self.train = train
+        self.ensemble_size = ensemble_size
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.penalty = penalty
+        self.batch_size = batch_size
+        self.num_samples = num_samples
+        self.width = width
+        self.depth = depth
+        self.patience = patience
+        self.refit = refit
+        self.standardize = standardize
+        self.classes = classes
+        self.reference_family = reference_family
+        self.warm_start = warm_start
+        self.dtype = dtype
 
     def _family(self):
         return {"family": self.reference_family}
@@ -71,22 +101,23 @@ class LabelRanker(AbstractAnswers):
     def _usual_penalties(self, data):
         return (3e-3, 3e-2)
 
-    def _worth(self):
+    def _worth(self, key):
         def kendall(model: EBM, rows: training.Data) -> float:
-            answer = np.asarray(inference.mode(model, rows.x, key=self._key(), reference=rows.reference))
+            answer = np.asarray(inference.mode(model, rows.x, key=key, reference=rows.reference))
             return float(self._scores(Encoded(rows.y, rows.free), Encoded(answer, None)).mean())
 
         return kendall
 
-    def _calibrate(self, trained: training.Trained, data: training.Data) -> None:
+    def _calibrate(self, trained, data, start, calibration, key):
         def likelihood(model: EBM, rows: training.Data) -> float:
-            found = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
-            return float(found.mean())
+            log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
+            return float(log_p.mean())
 
-        score = likelihood if data.target is None else training.worth_by_loss(self.objective_, self._key())
+        score = likelihood if data.target is None else training.worth_by_loss(start.objective, key)
         first = members.member(trained.models, 0)
         if trained.unseen and budget.serves_fit(first):
-            self.scale_ = training.calibrated(trained, data, score)
+            return calibration._replace(scale=training.calibrated(trained, data, score))
+        return calibration
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
         """Kendall's tau-b of each row; tied labels share a rank."""

@@ -117,6 +117,7 @@ class Trained(NamedTuple):
     measures: list[tuple[int, float]]
     penalty: float
     endings: Endings
+    interrupted: bool = False
 
 
 def num_steps(n: int, batch_size: int) -> int:
@@ -173,9 +174,8 @@ def cross_fit(
         keep=keep,
         resume=begun if resumed is None else resumed,
     )
-    if now.interrupted:
-        raise KeyboardInterrupt
-    found = now.models if plan.patience is not None else now.state.model
+    # A run that ends too soon has its best behind it or ahead, not at its end.
+    found = now.models if plan.patience is not None or now.interrupted else now.state.model
     price = now.best
     if folds and worth is not None and num > 1:
         unseen = [data.take(fold) for fold in folds] * num
@@ -185,7 +185,7 @@ def cross_fit(
     measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
     ended = endings(now, plan.objective, chosen, validated=held is not None and plan.patience is not None)
     kept = members.member(found, chosen)
-    return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], ended)
+    return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], ended, now.interrupted)
 
 
 def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, callbacks: Sequence[Any] = ()) -> Trained:

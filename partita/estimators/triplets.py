@@ -40,6 +40,11 @@ class AbstractTriplets(abc.ABC):
             )
         return objective
 
+    def target(self, codec: LabelSets | Rankings, y: np.ndarray, free: np.ndarray | None) -> np.ndarray:
+        """What the rows have besides x and y, for encoded outputs y that must be whole."""
+        self.check_whole(free, "y")
+        return self.encode(codec, y)
+
     def check_whole(self, free: np.ndarray | None, what: str) -> None:
         """Raise where outputs are known in part."""
         if free is not None:
