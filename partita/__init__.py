@@ -8,6 +8,7 @@ import importlib
 __version__ = "0.1.0"
 
 _MODULES = (
+    "argmax",
     "atomic",
     "batches",
     "budget",
@@ -26,13 +27,12 @@ _MODULES = (
     "model",
     "networks",
     "objectives",
-    "oracles",
     "partial",
     "persistence",
     "plots",
     "progress",
-    "regularizers",
     "samplers",
+    "search",
     "solver",
     "structures",
     "sweep",

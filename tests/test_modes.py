@@ -12,7 +12,7 @@ from partita._types import Row
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
-from partita.oracles import LocalSearch
+from partita.search import LocalSearch
 from partita.structures import Birkhoff, Cube
 
 ROWS = 200
@@ -136,7 +136,7 @@ def test_auto_is_exact_where_it_can_be(x):
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda m, x: inference.mode(m, x, method="guess"), "'auto', 'exact', 'search' or an.*'guess'"),
+        (lambda m, x: inference.mode(m, x, method="guess"), "'auto', 'exact', 'search' or a.*'guess'"),
         (lambda m, x: inference.mode(m, x, method="search"), "method='search' draws where to start: give a key"),
         (lambda m, x: inference.mode(m, x, method=LocalSearch(3)), "draws where to start: give a key"),
         (lambda m, x: inference.mode(m, x * np.nan, method="search", key=KEY), "NaN or infinite"),

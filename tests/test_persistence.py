@@ -22,7 +22,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from test_layers import ORDER
 
 import partita
-from partita import inference, kernels, objectives, oracles, persistence, samplers
+from partita import inference, kernels, objectives, persistence, samplers, search
 from partita._types import RESULTS
 from partita.couplings import Bilinear
 from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
@@ -92,7 +92,7 @@ OTHERS = (
     kernels.Metropolis("uniform"),
     samplers.AnnealedImportanceSampling(chains=4),
     samplers.SequentialMonteCarlo(particles=4, kernel=kernels.Gibbs()),
-    oracles.LocalSearch(),
+    search.LocalSearch(),
     History({"loss": np.array([np.nan, -0.0])}, [(10, 0.5), (20, float("nan"))]),
     Progress(3, 10, 0.25, None, model(COUPLINGS["unary"])),
     RESULTS.stopped_early,

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import budget, exact, oracles
+from .. import argmax, budget, exact
 from .._types import Array, Float, Int, Key, PyTree
+from ..argmax import AbstractRegularizer
 from ..model import EBM
-from ..regularizers import AbstractRegularizer
+from ..search import LocalSearch, PoolSearch
 from ..structures import AbstractAssignments, AbstractPolytope, Uniform
 from .partitions import Method, partition
 from .rows import over_rows, sum_over_rows
@@ -41,18 +42,18 @@ def mode(
     model: EBM,
     x: Any,
     *,
-    method: str | oracles.LocalSearch = "auto",
+    method: str | LocalSearch = "auto",
     key: Key | None = None,
     return_method: bool = False,
     reference: PyTree = None,
 ) -> Any:
     """A most probable y for each x, and with `return_method` how it was found: "exact" or "local search".
 
-    method: "exact"; "search", or an `oracles.LocalSearch` with numbers of your choice, for a y that no single local
+    method: "exact"; "search", or a `search.LocalSearch` with numbers of your choice, for a y that no single local
     move makes more likely, which need not be a most probable one; "auto", exact where a method serves, and where none
     does by search, given the `key` that it needs.
     """
-    search = _check_search(method, oracles.LocalSearch())
+    search = _check_search(method, LocalSearch())
     if _is_exact(model, method, key, at_any_size=_has_mode(model)):
         y, how = _exact_modes(model, x, reference), "exact"
     else:
@@ -65,7 +66,7 @@ def top_k(
     x: Any,
     num: int,
     *,
-    method: str | oracles.PoolSearch = "auto",
+    method: str | PoolSearch = "auto",
     normalizer: Method = "auto",
     key: Key | None = None,
     index: Any = None,
@@ -73,13 +74,13 @@ def top_k(
 ) -> TopK:
     """The `num` most probable outputs for each x, and the logarithms of their probabilities.
 
-    method: "exact"; "search", or an `oracles.PoolSearch` with numbers of your choice; "auto", exact where a method
+    method: "exact"; "search", or a `search.PoolSearch` with numbers of your choice; "auto", exact where a method
     serves (all that `log_partition` has, and for linear scores of rankings assignments, at any size), and elsewhere by
     search, given the `key` that it needs. normalizer: a method of `log_partition`; "auto", exact where one serves, else
     "learned".
     """
     num = _check_num(model, num)
-    search = _check_search(method, oracles.PoolSearch())
+    search = _check_search(method, PoolSearch())
     if _is_exact(model, method, key, at_any_size=_assignments(model) is not None):
         best, how = _exact_top(model, x, num, reference), "exact"
     else:
@@ -161,18 +162,18 @@ class _Top(eqx.Module):
 
 
 class _Search(eqx.Module):
-    search: oracles.LocalSearch
+    search: LocalSearch
 
     def __call__(self, model, x, reference, key):
         return self.search(model, model.row(x, reference=reference), key=key)
 
 
 class _Pool(eqx.Module):
-    search: oracles.PoolSearch
+    search: PoolSearch
     num: int = eqx.field(static=True)
 
     def __call__(self, model, x, reference, key):
-        return exact.Best(*self.search(model, model.row(x, reference=reference), self.num, key=key))
+        return self.search(model, model.row(x, reference=reference), self.num, key=key)
 
 
 class _Relaxed(eqx.Module):
@@ -182,8 +183,8 @@ class _Relaxed(eqx.Module):
 
     def __call__(self, model, x, reference):
         coupling = model.g.coupling
-        mu = oracles.oracle(coupling, self.regularizer)(coupling, model.g.h(x)).mu
-        return mu if _on_host(coupling.polytope) else oracles.rounded(coupling.polytope, mu)
+        mu = argmax.oracle(coupling, self.regularizer)(coupling, model.g.h(x)).mu
+        return mu if _on_host(coupling.polytope) else argmax.rounded(coupling.polytope, mu)
 
 
 def _on_host(polytope: AbstractPolytope) -> bool:
@@ -224,7 +225,7 @@ def _check_search(method: Any, search: Any) -> Any:
         return method
     if method not in ("auto", "exact", "search"):
         name = type(search).__name__
-        raise ValueError(f"method must be 'auto', 'exact', 'search' or an oracles.{name}; got {method!r}.")
+        raise ValueError(f"method must be 'auto', 'exact', 'search' or a search.{name}; got {method!r}.")
     return search
 
 

@@ -26,6 +26,7 @@ __all__ = ["ARRAYS", "fields", "find", "is_known", "name_of", "rebuild"]
 # The modules that a file may name; those that this version does not have hold no classes.
 HOLDERS = (
     "_types",
+    "argmax",
     "batches",
     "budget",
     "couplings",
@@ -40,10 +41,9 @@ HOLDERS = (
     "model",
     "networks",
     "objectives",
-    "oracles",
     "partial",
-    "regularizers",
     "samplers",
+    "search",
     "solver",
     "structures",
 )
