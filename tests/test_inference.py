@@ -204,7 +204,7 @@ def test_the_mode_of_a_bilinear_coupling_has_no_size_limit(x):
             r"method=ImportanceSampling\(.* draws: give a key",
         ),
         (
-            lambda m, x: inference.log_partition(m, x, method="learned", return_error=True),
+            lambda m, x: inference.log_partition_with_error(m, x, method="learned"),
             "method='learned' draws: give a key",
         ),
         (
@@ -247,7 +247,7 @@ def test_stated_errors_cover_the_truth(key):
     """Estimates: within 5 standard errors on 12 rows. Learned: the error is the distance, as well as it is known."""
     ebm = model(COUPLINGS["ising"], q=references(COUPLINGS["ising"].space)[-1], scale=0.7)
     lse = truth(ebm)
-    ask = functools.partial(inference.log_partition, ebm, MANY, return_error=True)
+    ask = functools.partial(inference.log_partition_with_error, ebm, MANY)
     for method in METHODS.values():
         value, error = ask(method=method, key=key)
         assert (np.abs(value - lse) < 5 * error + 1e-4).all()

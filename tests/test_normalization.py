@@ -285,7 +285,7 @@ def test_recalibrating_brings_a_shifted_tau_back(case, key):
     mended = inference.recalibrate(wrong, MANY, key=key, index=index)
     assert eqx.tree_equal(wrong, before)
     assert isinstance(mended.tau, Shifted)
-    _, error = inference.log_partition(ebm, MANY, method="importance", key=key, return_error=True)
+    _, error = inference.log_partition_with_error(ebm, MANY, method="importance", key=key)
     assert abs(float(mended.tau.shift) + 0.5) < 5 * float(error.max()) / len(MANY) ** 0.5
     assert inference.normalization(wrong, MANY, index=index).verdict == "not normalized"
     assert inference.normalization(mended, MANY, index=index).verdict == "normalized"

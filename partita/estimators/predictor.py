@@ -138,7 +138,7 @@ class AbstractPredictor(AbstractEstimator):
         if free is not None and method == "learned":
             # Labels held as known have no learned normalizer: both sums come from the same draws.
             method = "importance"
-        options = {"reference": reference, "free": free, "key": self._key()}
+        options = {"reference": reference, "mask": free, "key": self._key()}
         return np.asarray(inference.log_prob(model, x, y, method=method, **options), float)
 
     @fitted
@@ -168,7 +168,7 @@ class AbstractPredictor(AbstractEstimator):
         return np.asarray(over_rows(answers.energy, model, x, y), float)
 
     @fitted
-    def log_partition(self, X: Any, method: Any = "auto", return_error: bool = False) -> Any:
+    def log_partition(self, X: Any, method: Any = "auto") -> np.ndarray:
         """Compute the log-partition of each row, relative to the reference.
 
         Parameters
@@ -177,21 +177,38 @@ class AbstractPredictor(AbstractEstimator):
             Features, as in `fit`.
         method : str or object, default="auto"
             Exact where it can be, else the learned tau; or any method of `inference.log_partition`.
-        return_error : bool, default=False
-            Whether to estimate the error too.
+
+        Returns
+        -------
+        value : ndarray of shape (n_rows,)
+            In nats.
+        """
+        x, model, reference = self._model(X)
+        method = answers.normalizer(model, x, method, "log_partition")
+        return np.asarray(inference.log_partition(model, x, method=method, reference=reference, key=self._key()), float)
+
+    @fitted
+    def log_partition_with_error(self, X: Any, method: Any = "auto") -> inference.LogPartition:
+        """Compute the log-partition of each row as `log_partition` does, with an estimate of its error.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, frame} of shape (n_rows, n_features)
+            Features, as in `fit`.
+        method : str or object, default="auto"
+            As for `log_partition`.
 
         Returns
         -------
         value : ndarray of shape (n_rows,)
             In nats.
         error : ndarray of shape (n_rows,)
-            An estimate of its error, if `return_error`.
+            An estimate of its error.
         """
         x, model, reference = self._model(X)
-        options = {"return_error": return_error, "reference": reference, "key": self._key()}
         method = answers.normalizer(model, x, method, "log_partition")
-        value = inference.log_partition(model, x, method=method, **options)
-        return tuple(np.asarray(part, float) for part in value) if return_error else np.asarray(value, float)
+        result = inference.log_partition_with_error(model, x, method=method, reference=reference, key=self._key())
+        return inference.LogPartition(*(np.asarray(part, float) for part in result))
 
     @fitted
     def sample(self, X: Any, n: int = 1, given: Any = None, random_state: int | None = None) -> Any:
