@@ -54,7 +54,7 @@ def measured(batch_size: int, width: int, steps: int, repeats: int) -> dict[str,
     def make(key: jax.Array) -> pt.EBM:
         h_key, tau_key = jax.random.split(key)
         h = pt.networks.MLP(x.shape[1], y.shape[1], width=width, key=h_key)
-        tau = pt.partition.Network(pt.networks.MLP(x.shape[1], (), width=width, key=tau_key))
+        tau = pt.model.Network(pt.networks.MLP(x.shape[1], (), width=width, key=tau_key))
         coupling = pt.couplings.Bilinear(pt.structures.Cube(y.shape[1]))
         return pt.EBM(pt.Energy(h, coupling), tau, surrogate=False)
 

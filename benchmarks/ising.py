@@ -75,7 +75,7 @@ def held_out(model: pt.EBM, x: np.ndarray, y: np.ndarray) -> dict[str, object]:
     keys = jax.random.split(jax.random.key(1), len(ANNEALED))
     highest, told = np.full(len(x), -np.inf), {}
     for (name, method), key in zip(ANNEALED.items(), keys, strict=True):
-        value, error = pt.inference.log_partition(model, x, method=method, key=key, return_error=True)
+        value, error = pt.inference.log_partition_with_error(model, x, method=method, key=key)
         highest = np.maximum(highest, np.asarray(value + 2 * error))
         told[name] = f"{float((value - tau).mean()):.2f} +- {float(error.mean()):.2f}"
     conservative = float(np.mean(np.asarray(learned + tau) - highest))

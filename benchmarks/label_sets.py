@@ -36,7 +36,7 @@ def log_partition(model: pt.MultilabelClassifier, x: np.ndarray) -> np.ndarray:
     if len(model.classes_) <= MAX_LISTED:
         return model.log_partition(x, method="exact")
     estimates = (pt.samplers.AnnealedImportanceSampling(hot=hot) for hot in (False, True))
-    found = [model.log_partition(x, method=method, return_error=True) for method in estimates]
+    found = [model.log_partition_with_error(x, method=method) for method in estimates]
     return np.max([value + 3 * error for value, error in found], axis=0)
 
 

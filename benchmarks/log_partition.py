@@ -23,14 +23,14 @@ SETS = ("emotions", "scene", "yeast")
 RUN = {"rate": 1e-3, "penalty": 1e-3, "batch_size": 64}
 
 
-def taus(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[str, pt.partition.AbstractTau]:
+def taus(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[str, pt.model.AbstractTau]:
     """The three kinds, each an MLP of width 128."""
     key = jax.random.key(1)
     logits = int(np.prod(coupling.theta_shape))
     return {
         "residual": residual_tau(coupling, key=key),
-        "tau(theta)": pt.partition.Network(pt.networks.MLP(logits, (), key=key), of_logits=True),
-        "tau(x)": pt.partition.Network(pt.networks.MLP(features, (), key=key)),
+        "tau(theta)": pt.model.Network(pt.networks.MLP(logits, (), key=key), of_logits=True),
+        "tau(x)": pt.model.Network(pt.networks.MLP(features, (), key=key)),
     }
 
 

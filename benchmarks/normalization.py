@@ -37,7 +37,7 @@ class Logits(eqx.Module):
 def model(k: int) -> pt.EBM:
     """Its rows of x are logits; tau is the bound of mean field."""
     coupling = pt.couplings.LinearQuadratic(pt.couplings.Symmetric(k), shared=False)
-    return pt.EBM(pt.Energy(Logits(), coupling), pt.partition.Bound())
+    return pt.EBM(pt.Energy(Logits(), coupling), pt.model.Bound())
 
 
 def logits(kind: str, n: int, k: int) -> np.ndarray:
@@ -65,7 +65,7 @@ def truth(x: np.ndarray, k: int) -> np.ndarray:
 def single_start(ebm: pt.EBM, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log of the ends of the interval by draws from one mode: of the mass, up to tau."""
     method = pt.samplers.ImportanceSampling(NUM)
-    value, error = pt.inference.log_partition(ebm, x, method=method, key=jax.random.key(1), return_error=True)
+    value, error = pt.inference.log_partition_with_error(ebm, x, method=method, key=jax.random.key(1))
     half = scipy.stats.norm.ppf((1 + CONFIDENCE) / 2) * np.asarray(error, float)
     with np.errstate(divide="ignore"):
         return value + np.log(np.maximum(1 - half, 0)), value + np.log1p(half)

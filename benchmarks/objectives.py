@@ -115,7 +115,7 @@ def run(
         objective = eqx.tree_at(lambda o: o.learning_rate, objective, jnp.asarray(10 * rate))
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling)
-    start = pt.EBM(g, pt.partition.Network(pt.networks.MLP(x.shape[1], (), key=tau_key)))
+    start = pt.EBM(g, pt.model.Network(pt.networks.MLP(x.shape[1], (), key=tau_key)))
     solver = pt.Solver(objective, learning_rate=rate, penalty=penalty, schedule=pt.solver.cosine(steps))
     began = time.perf_counter()
     solution = pt.fit(solver, start, source(objective, start.space, x, y), steps=steps, key=jax.random.key(1))

@@ -29,7 +29,7 @@ def start(coupling: pt.couplings.Bilinear, features: int, residual: bool) -> pt.
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.MLP(features, coupling.theta_shape, depth=2, key=h_key), coupling)
     if not residual:
-        return pt.EBM(g, pt.partition.Network(pt.networks.MLP(features, (), depth=2, key=tau_key)))
+        return pt.EBM(g, pt.model.Network(pt.networks.MLP(features, (), depth=2, key=tau_key)))
     return pt.EBM(g, residual_tau(coupling, key=tau_key))
 
 

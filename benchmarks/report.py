@@ -20,13 +20,13 @@ def unary_model(key: jax.Array, features: int, labels: int) -> pt.EBM:
     """Linear unary energy and tau(x) an MLP, as in the paper's Figure 1."""
     h_key, tau_key = jax.random.split(key)
     g = pt.Energy(pt.networks.Linear(features, labels, key=h_key), pt.couplings.Bilinear(pt.structures.Cube(labels)))
-    return pt.EBM(g, pt.partition.Network(pt.networks.MLP(features, (), width=WIDTH, key=tau_key)))
+    return pt.EBM(g, pt.model.Network(pt.networks.MLP(features, (), width=WIDTH, key=tau_key)))
 
 
-def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.partition.Residual:
+def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.model.Residual:
     """The bound of the coupling's surrogate, corrected by an MLP; `options` are the MLP's."""
     size = pt.structures.surrogate(coupling).summary_size(coupling)
-    return pt.partition.Residual(pt.networks.MLP(size, (), **options))
+    return pt.model.Residual(pt.networks.MLP(size, (), **options))
 
 
 def train(

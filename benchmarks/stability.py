@@ -50,7 +50,7 @@ def estimators(coupling: pt.couplings.AbstractCoupling, features: int) -> dict[s
     corrected = residual_tau(coupling, key=tau_key)
     found: dict[str, tuple] = {"KL, engine": (pt.EBM(g, corrected), pt.objectives.MinMin(16))}
     for f in DIVERGENCES:
-        tau = pt.partition.Network(pt.networks.MLP(features, (), key=tau_key), f)
+        tau = pt.model.Network(pt.networks.MLP(features, (), key=tau_key))
         name = f"Tsallis {f.alpha}" if isinstance(f, pt.divergences.Tsallis) else type(f).__name__
         found[name] = pt.EBM(g, tau, f=f), pt.objectives.MinMin(100, proposal=None)
     return found

@@ -24,7 +24,7 @@ SIZES = ((11, 16), (13, 8), (16, 2))
 def log_partition(k: int) -> Callable[[jax.Array], jax.Array]:
     """The log-partition of one row of logits."""
     coupling = pt.couplings.Bilinear(pt.structures.Birkhoff(k))
-    model = pt.EBM(pt.Energy(None, coupling), pt.partition.Table(1))
+    model = pt.EBM(pt.Energy(None, coupling), pt.model.Table(1))
     method = pt.budget.method(model)
     if not isinstance(method, pt.structures.SubsetDP):
         raise TypeError(f"This measures structures.SubsetDP, but {type(method).__name__} serves k = {k}.")

@@ -13,11 +13,9 @@ import numpy as np
 
 from partita import datasets, inference
 from partita.couplings import AbstractCoupling, Bilinear, LinearQuadratic, Symmetric
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Linear
 from partita.objectives import AbstractObjective, ExactMLE, MinMin
-from partita.partition import Network
 from partita.solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating, Solver, cosine, fit
 from partita.structures import Cube
 

@@ -27,12 +27,10 @@ from partita import datasets
 from partita._types import Array, Batch, Float, Key, Scalar
 from partita.couplings import Bilinear
 from partita.divergences import AbstractDivergence
-from partita.energy import Energy
 from partita.estimators.names import LOSSES
-from partita.model import EBM
+from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.objectives import MinMin
-from partita.partition import Table
 from partita.structures import Cube
 
 from .document import Claim, Figure, Panel, Series
@@ -112,7 +110,7 @@ def problem(x: np.ndarray, y: np.ndarray, f: AbstractDivergence, *, penalty: flo
     """
     (n, k), width = y.shape, x.shape[1]
     g = Energy(Linear(width, k, key=jax.random.key(0)), Bilinear(Cube(k)))
-    start = EBM(g, Table(n, f), f=f, surrogate=False)
+    start = EBM(g, Table(n), f=f, surrogate=False)
     rows = Batch(jnp.asarray(x, float), jnp.asarray(y), jnp.arange(n))
     learned, fixed = eqx.partition(start, start.trained())
     flat, unravel = ravel_pytree((learned.g, learned.tau))

@@ -10,11 +10,9 @@ import optax
 
 from partita import batches, datasets, inference, metrics
 from partita.couplings import Bilinear
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.partition import Network
 from partita.solver import Progress, Solver, fit
 from partita.structures import Cube
 

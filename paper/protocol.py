@@ -12,7 +12,8 @@ import optax
 from sklearn.model_selection import KFold, train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from partita import datasets, inference, members, metrics, oracles, sweep
+from partita import argmax, datasets, inference, members, metrics, sweep
+from partita.argmax import SquaredNorm
 from partita.batches import Rows
 from partita.couplings import LinearQuadratic
 from partita.estimators import names
@@ -20,8 +21,7 @@ from partita.kernels import Metropolis
 from partita.model import EBM
 from partita.networks import MLP
 from partita.objectives import MCMC, AbstractObjective, ExactMLE, GeneralizedFenchelYoung, Generator, MinMax, MinMin
-from partita.oracles import LocalSearch
-from partita.regularizers import SquaredNorm
+from partita.search import LocalSearch
 from partita.solver import Progress
 from partita.structures import Hypercube, Permutations, Uniform
 
@@ -221,7 +221,7 @@ class _Trainer:
 
 
 def _fenchel_young(problem: Problem, _: sweep.Point) -> AbstractObjective:
-    return GeneralizedFenchelYoung(OMEGA, oracles.coarse(problem.model.g.coupling, OMEGA))
+    return GeneralizedFenchelYoung(OMEGA, argmax.coarse_oracle(problem.model.g.coupling, OMEGA))
 
 
 def _chains(proposal: str, start: str, burn_in: int, persistent: bool = False) -> Callable:

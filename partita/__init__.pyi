@@ -9,13 +9,11 @@ from . import divergences as divergences
 from . import networks as networks
 from . import structures as structures
 from . import couplings as couplings
-from . import regularizers as regularizers
-from . import energy as energy
-from . import partition as partition
 from . import model as model
 from . import exact as exact
 from . import partial as partial
-from . import oracles as oracles
+from . import argmax as argmax
+from . import search as search
 from . import kernels as kernels
 from . import samplers as samplers
 from . import objectives as objectives
@@ -36,7 +34,7 @@ from . import demo as demo
 from . import cli as cli
 
 from .model import EBM as EBM
-from .energy import Energy as Energy
+from .model import Energy as Energy
 from .estimators import LabelRanker as LabelRanker
 from .estimators import MultilabelClassifier as MultilabelClassifier
 from .solver import Solver as Solver

@@ -17,7 +17,6 @@ import scipy.sparse
 
 from ._types import Array, Batch, Key, PyTree
 from .model import EBM
-from .partition import table_of
 from .structures import AbstractSpace
 
 __all__ = [
@@ -124,11 +123,9 @@ class CheckedRows(AbstractSource):
         x, y, n = check_features(self.x), self.y, self.y.shape[0]
         if n == 1:
             raise ValueError("The data have one row; p(y|x) cannot be learned from a single example. Give at least 2.")
-        table = table_of(model.tau)
+        table = model.tau.table
         if table is not None and (values := table.values.shape[0]) != n:
-            raise ValueError(
-                f"partition.Table holds {values} values, but the data have {n} rows: it needs one per row."
-            )
+            raise ValueError(f"model.Table holds {values} values, but the data have {n} rows: it needs one per row.")
         check_reference(model, self.reference, n)
         _check_possible(model, self.reference, y, self.free)
         _check_batch_size(self.batch_size, n, x)
@@ -208,8 +205,8 @@ class Stream(AbstractSource):
         self.batches = batches
 
     def open(self, model, *, key):
-        if table_of(model.tau) is not None:
-            raise ValueError("partition.Table needs a data set of known length; with a Stream use partition.Network.")
+        if model.tau.table is not None:
+            raise ValueError("model.Table needs a data set of known length; with a Stream use model.Network.")
         return _StreamReader(model, iter(self.batches))
 
 

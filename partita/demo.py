@@ -28,11 +28,9 @@ from sklearn.preprocessing import StandardScaler
 from . import exact, inference, metrics
 from .batches import Rows, batch
 from .couplings import Bilinear, LinearQuadratic, Symmetric
-from .energy import Energy
-from .model import EBM
+from .model import EBM, Energy, Network, Residual
 from .networks import MLP, Linear
 from .objectives import AbstractObjective, ExactMLE, MinMin
-from .partition import Network, Residual
 from .progress import ProgressBar
 from .solver import HeldOut, Solver, fit
 from .structures import Permutahedron, surrogate

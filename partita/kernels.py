@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from ._types import Array, Bool, Float, Int, Key, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 from .model import EBM
-from .partition import table_of
 from .structures import AbstractCoupling, AbstractLabels, AbstractMeasure, AbstractSpace, Uniform
 
 __all__ = [
@@ -118,11 +117,11 @@ class Tempered(AbstractTarget):
 def target(model: EBM, row: Row, tau: Scalar | None = None) -> Target:
     """p(.|x) of a row, with the learned tau or another one; r is that of the model's surrogate, or q.
 
-    For KL tau is a constant of the chain: where a `partition.Table` does not know it, the surrogate's bound serves.
+    For KL tau is a constant of the chain: where a `model.Table` does not know it, the surrogate's bound serves.
     """
-    if tau is None and isinstance(model.f, KL) and row.index is None and table_of(model.tau) is not None:
+    if tau is None and isinstance(model.f, KL) and row.index is None and model.tau.table is not None:
         tau = jnp.zeros(()) if row.surrogate is None else row.surrogate.tau
-    tau = model.tau(row) if tau is None else tau
+    tau = model.log_partition(row) if tau is None else tau
     r = row.q if row.surrogate is None else row.surrogate.r
     return Target(r, model.g.coupling, row.theta, row.q, model.f, tau)
 

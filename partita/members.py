@@ -17,11 +17,9 @@ import numpy as np
 
 from ._types import Array, Batch, Bool, Float, Key, PyTree
 from .batches import AbstractRows, CheckedRows, Chunk
-from .energy import Energy
-from .model import EBM
+from .model import EBM, Bound, Energy, Network, Residual
 from .networks import Mean, Scaled
 from .objectives import AbstractObjective
-from .partition import Bound, Network, Residual
 from .solver import Progress, Solver, State, held_out, ran_away, run_chunk
 from .structures import AbstractCoupling
 

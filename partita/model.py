@@ -1,26 +1,223 @@
-"""EBM = (Y, q, g, tau, f): p(y|x) = q(y|x) (f+*)'(g(x, y) - tau(x))."""
+"""The model: the energy g, the kinds of tau, and EBM = (Y, q, g, tau, f), p(y|x) = q(y|x) (f+*)'(g(x, y) - tau(x)).
 
+tau is the learned log-partition; for f other than KL, the multiplier of the constraint that p sums to one. It starts at
+-f'(1), where every density is 1: `EBM` adds that, so a tau itself starts at 0. It is never penalized.
+"""
+
+import abc
 from typing import Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from ._types import Array, Float, Int, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
-from .energy import Energy
-from .partition import AbstractTau, Residual
-from .structures import AbstractMeasure, AbstractMethod, AbstractSpace, AbstractSurrogate, Uniform, exact_method
+from .structures import (
+    AbstractCoupling,
+    AbstractMeasure,
+    AbstractMethod,
+    AbstractSpace,
+    AbstractSurrogate,
+    Uniform,
+    exact_method,
+)
 
-__all__ = ["EBM"]
+__all__ = ["EBM", "AbstractTau", "Bound", "Energy", "Network", "Residual", "Shifted", "Table", "UnseenRowError"]
+
+
+class Energy(eqx.Module):
+    """The energy g(x, y) = Phi(h(x), y); a large g means a likely y.
+
+    Attributes
+    ----------
+    h
+        The model function: any callable pytree from x to logits of shape `coupling.theta_shape`.
+    coupling
+        Phi, which scores an output by the logits.
+    """
+
+    h: PyTree
+    coupling: AbstractCoupling
+
+    @property
+    def space(self) -> AbstractSpace:
+        """The output space Y."""
+        return self.coupling.space
+
+    def __call__(self, x: Float[Array, " *features"], y: Int[Array, " *y"]) -> Scalar:
+        return self.coupling(self.h(x), y)
+
+
+class UnseenRowError(ValueError):
+    """A `Table`, which has one tau per training row, was asked about another x."""
+
+
+class AbstractTau(eqx.Module):
+    """A function of one row whose value, added to -f'(1), is the learned log-partition."""
+
+    @abc.abstractmethod
+    def __call__(self, row: Row) -> Scalar:
+        """Evaluate tau + f'(1) for one row."""
+
+    @property
+    def table(self) -> "Table | None":
+        """The table from which the values are read; None where there is none."""
+        return None
+
+    def check(self, model: "EBM") -> None:
+        """Raise where this tau cannot serve a model.
+
+        Parameters
+        ----------
+        model
+            The model.
+        """
+
+
+class Table(AbstractTau):
+    """The paper's "constant": tau(x_i) = v_i - f'(1), one parameter per training row, and no value for any other x.
+
+    Parameters
+    ----------
+    n
+        The number of training rows.
+
+    Attributes
+    ----------
+    values
+        The parameters v_i.
+    """
+
+    values: Float[Array, " n"]
+
+    def __init__(self, n: int):
+        if n < 1:
+            raise ValueError(f"Table needs the number of training rows, at least 1; got {n}.")
+        self.values = jnp.zeros(n)
+
+    def __call__(self, row):
+        if row.index is None:
+            raise UnseenRowError(
+                "This tau is a model.Table: one number per training row, with no value on other x. Pass `index` "
+                "for training rows, use an exact method where one exists, or train with model.Network."
+            )
+        return self.values[row.index]
+
+    @property
+    def table(self):
+        return self
+
+
+class Network(AbstractTau):
+    """A network of x, as in the paper, or of the logits: LSE depends on x only through theta.
+
+    Parameters
+    ----------
+    body
+        Any callable pytree to a single number.
+    of_logits
+        Whether `body` takes the logits theta = h(x) in place of x.
+    """
+
+    body: PyTree
+    of_logits: bool = eqx.field(static=True)
+
+    def __init__(self, body: PyTree, *, of_logits: bool = False):
+        self.body = body
+        self.of_logits = of_logits
+
+    def __call__(self, row):
+        return self.body(row.theta if self.of_logits else row.x).reshape(())
+
+
+class Residual(AbstractTau):
+    """For KL, the bound tau_0(theta) of the model's surrogate plus a learned correction, a network of its summary.
+
+    tau_0 keeps its gradient in theta, so that a constant added to g is paid for.
+
+    Attributes
+    ----------
+    body
+        Any callable pytree from the surrogate's summary to a single number.
+    """
+
+    body: PyTree
+
+    def __call__(self, row):
+        return row.surrogate.tau + self.body(row.surrogate.summary).reshape(())
+
+    def check(self, model):
+        if model.surrogate is None or not isinstance(model.f, KL):
+            coupling, q, f = (type(part).__name__ for part in (model.g.coupling, model.q, model.f))
+            raise ValueError(
+                f"model.Residual corrects a surrogate's bound of the log-partition; a {coupling} coupling on "
+                f"{model.space} with a {q} under {f} has none. Use model.Network, or for KL give the model a "
+                "structures.Amortized."
+            )
+
+
+class Shifted(AbstractTau):
+    """Another tau plus a constant; see `inference.recalibrate`.
+
+    Attributes
+    ----------
+    tau
+        The other tau.
+    shift
+        The constant.
+    """
+
+    tau: AbstractTau
+    shift: Scalar
+
+    def __call__(self, row):
+        return self.tau(row) + self.shift
+
+    @property
+    def table(self):
+        return self.tau.table
+
+    def check(self, model):
+        self.tau.check(model)
+
+
+class Bound(AbstractTau):
+    """For KL, the bound tau_0 of the model's surrogate, or 0 where it has none: nothing is learned."""
+
+    def __call__(self, row):
+        return jnp.zeros(()) if row.surrogate is None else row.surrogate.tau
+
+    def check(self, model):
+        if not isinstance(model.f, KL):
+            f = type(model.f).__name__
+            raise ValueError(f"model.Bound is a bound of the log-partition under KL; f is {f}. Use model.Network.")
 
 
 class EBM(eqx.Module):
     """An energy g and its normalizer tau, relative to a reference q, under a divergence f.
 
-    q is a probability; without one it is uniform. Where q depends on x its parameters come with the data
-    (`Batch.reference`). g and tau are trained, q and f are fixed. The `surrogate` is a tractable approximation of p,
-    from which to draw and on which tau can build; without one it is the coupling's own, if there is any, and with False
-    there is none.
+    g, tau and the surrogate are trained; q and f are fixed.
+
+    Parameters
+    ----------
+    g
+        The energy.
+    tau
+        The learned log-partition, up to -f'(1).
+    q
+        The reference, a probability; uniform by default. Where it depends on x its parameters come with the data
+        (`Batch.reference`).
+    f
+        The divergence; KL by default.
+    surrogate
+        A tractable approximation of p, from which to draw and on which tau can build. None: the coupling's own, if it
+        has one. False: none.
+
+    Raises
+    ------
+    ValueError
+        If q is on another space than g, or the surrogate or tau cannot serve the other parts.
     """
 
     g: Energy
@@ -47,29 +244,14 @@ class EBM(eqx.Module):
     def __check_init__(self):
         if self.q.space != self.g.space:
             raise ValueError(f"q is a measure on {self.q.space}, but g scores {self.g.space}: they must be the same.")
-        # First: a Residual, which takes no divergence, is not to be told to take one.
-        self._check_surrogate()
-        if self.tau.start != self.f.start:
-            name, f = type(self.tau).__name__, type(self.f).__name__
-            raise ValueError(
-                f"tau starts at {self.tau.start:g}, but {f} needs {self.f.start:g}, where every density is 1: give "
-                f"{name} the divergence too, as {name}(..., f)."
-            )
-
-    def _check_surrogate(self):
-        coupling, q, f = (type(o).__name__ for o in (self.g.coupling, self.q, self.f))
         if self.surrogate is not None and not self.surrogate.serves(self.g.coupling, self.q, self.f):
-            name = type(self.surrogate).__name__
+            name, coupling, q, f = (type(o).__name__ for o in (self.surrogate, self.g.coupling, self.q, self.f))
             raise ValueError(f"{name} does not serve a {coupling} coupling on {self.space} with a {q} under {f}.")
-        if isinstance(self.tau, Residual) and (self.surrogate is None or not isinstance(self.f, KL)):
-            raise ValueError(
-                f"partition.Residual corrects a surrogate's bound of the log-partition; a {coupling} coupling on "
-                f"{self.space} with a {q} under {f} has none. Use partition.Network, or for KL give the model a "
-                "structures.Amortized."
-            )
+        self.tau.check(self)
 
     @property
     def space(self) -> AbstractSpace:
+        """The output space Y."""
         return self.g.space
 
     def row(
@@ -78,18 +260,74 @@ class EBM(eqx.Module):
         index: Int[Array, ""] | None = None,
         reference: AbstractMeasure | None = None,
     ) -> Row:
-        """One x with its logits, its q and its surrogate: what tau and the couplings read."""
+        """Collect what tau and the couplings read of one x.
+
+        Parameters
+        ----------
+        x
+            Features of one row.
+        index
+            Its position in the training set, which only a `Table` reads.
+        reference
+            Its q(.|x); None: the model's own q.
+
+        Returns
+        -------
+        Row
+            x with its logits, its q and its surrogate.
+        """
         theta, q = self.g.h(x), self.q if reference is None else reference
         surrogate = None if self.surrogate is None else self.surrogate(self.g.coupling, theta, q)
         return Row(x, theta, index, q, surrogate)
 
     def exact_method(self, q: AbstractMeasure | None = None) -> AbstractMethod:
-        """What would sum over Y exactly, under the model's q or another one; `budget` says whether it is affordable."""
+        """Choose what would sum over Y exactly; `budget` says whether it is affordable.
+
+        Parameters
+        ----------
+        q
+            Another reference than the model's own.
+
+        Returns
+        -------
+        AbstractMethod
+            The coupling's own method, or enumeration.
+        """
         return exact_method(self.g.coupling, self.q if q is None else q, self.f)
 
+    def log_partition(self, row: Row) -> Scalar:
+        """Evaluate the learned log-partition; `exact.log_partition` computes the true one.
+
+        Parameters
+        ----------
+        row
+            One x, from `row`.
+
+        Returns
+        -------
+        scalar
+            tau(x), which includes the start -f'(1).
+        """
+        return self.f.start + self.tau(row)
+
     def log_prob(self, row: Row, y: Int[Array, " *y"], tau: Scalar | None = None) -> Scalar:
-        """log p(y|x) with the learned tau, or with another one."""
-        tau = self.tau(row) if tau is None else tau
+        """Evaluate log p(y|x).
+
+        Parameters
+        ----------
+        row
+            One x, from `row`.
+        y
+            An output.
+        tau
+            The log-partition; None: the learned one.
+
+        Returns
+        -------
+        scalar
+            log p(y|x), which is normalized as well as tau is.
+        """
+        tau = self.log_partition(row) if tau is None else tau
         return row.q.log_prob(y) + self.f.log_density(self.g.coupling(row.theta, y) - tau)
 
     def trained(self) -> PyTree:

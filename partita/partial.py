@@ -17,8 +17,7 @@ import numpy as np
 from . import budget
 from ._types import Array, Bool, Float, Int, PyTree, Row, Scalar
 from .divergences import KL
-from .model import EBM
-from .partition import Bound
+from .model import EBM, Bound
 from .structures import AbstractMeasure, AbstractSpace, Conditioned, condition
 
 __all__ = ["check_known", "energy", "hold", "is_summed_exactly", "nothing_observed"]

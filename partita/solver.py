@@ -18,8 +18,7 @@ from jax.flatten_util import ravel_pytree
 from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
 from .divergences import KL
-from .energy import Energy
-from .model import EBM
+from .model import EBM, Energy
 from .objectives import AbstractObjective
 
 __all__ = [
@@ -185,7 +184,7 @@ class Solver(eqx.Module):
                 name = " and ".join(name for name, on in (("g", parts.g), ("tau", parts.tau)) if on)
                 raise ValueError(
                     f"Steps that train {name} would learn nothing: this {name} has no parameters (tau is a "
-                    f"{type(model.tau).__name__}). Train the other part, or use another tau, partition.Network say."
+                    f"{type(model.tau).__name__}). Train the other part, or use another tau, model.Network say."
                 )
 
     def init(self, model: EBM, *, key: Key) -> State:

@@ -12,10 +12,8 @@ from partita import inference
 from partita._types import Batch
 from partita.couplings import Bilinear, Factored, Full, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network, Table
 from partita.networks import MLP, Paired
-from partita.partition import Network, Table
 from partita.structures import (
     Amortized,
     Birkhoff,
@@ -119,7 +117,7 @@ def model(coupling, *, f=None, q=None, scale=1.0, key=_key):
     h = jax.tree.map(lambda w: scale * w, h)
     body = MLP(FEATURES, (), width=8, zero=False, key=tau_key)
     near = None if isinstance(coupling.space, Simplex) else neighbor_of(coupling, q, f)
-    return EBM(Energy(h, coupling), Network(body, f), q=q, f=f, surrogate=near)
+    return EBM(Energy(h, coupling), Network(body), q=q, f=f, surrogate=near)
 
 
 def some(values, quick):
@@ -146,5 +144,5 @@ def exactly(case):
 
 def off(ebm, tau, shift):
     """The model with a table of tau + shift."""
-    table = eqx.tree_at(lambda table: table.values, Table(len(tau), ebm.f), jnp.asarray(tau) + shift)
+    table = eqx.tree_at(lambda table: table.values, Table(len(tau)), jnp.asarray(tau) - ebm.f.start + shift)
     return eqx.tree_at(lambda model: model.tau, ebm, table)

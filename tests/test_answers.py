@@ -15,13 +15,11 @@ import pytest
 from partita import budget, inference
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.decisions import F1, Joint, Kemeny
-from partita.energy import Energy
 from partita.estimators import LabelRanker, MultilabelClassifier
 from partita.estimators.references import Reference
-from partita.model import EBM
+from partita.model import EBM, Bound, Energy
 from partita.networks import Linear
 from partita.objectives import ExactMLE
-from partita.partition import Bound
 from partita.structures import Birkhoff, Permutahedron, Permutations
 
 D, ROWS = 2, 3

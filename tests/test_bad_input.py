@@ -11,10 +11,8 @@ from partita import batches, inference, objectives, samplers
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, Tsallis
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
 from partita.networks import MLP, Linear
-from partita.partition import Network, Residual, Shifted, Table
 from partita.solver import Solver, fit
 from partita.structures import Cube, Hypercube, KSubsets, Mixture, Permutations, ProductBernoulli, Simplex, Uniform
 
@@ -167,9 +165,9 @@ BAD_CALLS = {
         ),
         "logits of a reference are NaN in places",
     ),
-    "tau of another f": (
-        lambda: EBM(model(COUPLINGS["unary"]).g, Table(N), f=ChiSquare()),
-        r"tau starts at 0, but ChiSquare needs -1.*Table\(..., f\)",
+    "bound under another f": (
+        lambda: EBM(model(COUPLINGS["unary"]).g, Bound(), f=ChiSquare()),
+        r"model\.Bound is a bound of the log-partition under KL; f is ChiSquare.*model\.Network",
     ),
     "defense of all": (
         lambda: objectives.SurrogateProposal(1.0),
@@ -200,7 +198,7 @@ BAD_CALLS = {
     ),
     "residual under another f": (
         lambda: EBM(model(COUPLINGS["unary"]).g, Residual(MLP(4, (), key=jax.random.key(0))), f=ChiSquare()),
-        r"partition\.Residual corrects.*under ChiSquare has none.*partition\.Network",
+        r"model\.Residual corrects.*under ChiSquare has none.*model\.Network",
     ),
     "shifted table of another length": (
         lambda: fit_bad("unary", (X, SETS), tau=Shifted(Table(5), jnp.asarray(0.5))),

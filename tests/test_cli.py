@@ -20,10 +20,11 @@ from sklearn.ensemble import ExtraTreesRegressor
 from typer.testing import CliRunner
 
 import partita
-from partita import atomic, datasets, divergences, objectives, partition
+from partita import atomic, datasets, divergences, objectives
 from partita.cli import app, outputs
 from partita.datasets import registry, store
 from partita.estimators import names
+from partita.model import Network
 
 ROOT = Path(partita.__file__).parents[1]
 N = 60
@@ -210,7 +211,7 @@ def test_algorithm_1_and_sparsemax_from_a_file(folder, tmp_path):
     run("fit", folder / "sets.csv", *FIT, "--out", made, *QUICK, *options)
     fitted = partita.load(made)
     assert isinstance(fitted.ebm_.f, divergences.ChiSquare)
-    assert isinstance(fitted.ebm_.tau, partition.Network)
+    assert isinstance(fitted.ebm_.tau, Network)
     assert fitted.objective_ == objectives.MinMin(8, proposal=None)
     assert json.loads(run("score", made, folder / "sets.csv", "--json").stdout)["hamming_loss"] < 0.5
 

@@ -14,10 +14,8 @@ from cases import COUPLINGS, DIVERGENCES, FEATURES, jit, model, references, some
 from partita import decisions, exact, inference
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
-from partita.energy import Energy
 from partita.kernels import Gibbs
-from partita.model import EBM
-from partita.partition import Bound
+from partita.model import EBM, Bound, Energy
 from partita.structures import (
     Birkhoff,
     Cube,

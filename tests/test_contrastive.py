@@ -10,8 +10,8 @@ from cases import COUPLINGS, data, jit, model, references, some
 from partita import exact
 from partita._types import Batch
 from partita.divergences import ChiSquare
+from partita.model import Table
 from partita.objectives import NCE, ConcreteScoreMatching, ExactMLE, PseudoLikelihood, RatioMatching, SurrogateProposal
-from partita.partition import Table
 from partita.structures import Hypercube, ProductBernoulli
 
 SETS = ["unary", "ising", "ising-low-rank", "neural-sets"]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from cases import COUPLINGS, FEATURES
 
-from partita import oracles
+from partita import argmax
+from partita.argmax import SquaredNorm
 from partita.couplings import (
     AbstractCoupling,
     Bilinear,
@@ -22,11 +23,8 @@ from partita.couplings import (
     Sparse,
     Symmetric,
 )
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Paired
-from partita.partition import Network
-from partita.regularizers import SquaredNorm
 from partita.structures import Birkhoff, Cube, Hypersimplex, ProbabilitySimplex
 
 KEY = jax.random.key(5)
@@ -202,7 +200,7 @@ def test_a_negative_semidefinite_u_learns_from_zero_logits():
     y = jnp.array([1, 1, 0, 1, 0])
     slope = jax.grad(coupling)(jnp.zeros(coupling.theta_shape), y)
     assert np.abs(slope[5:]).max() > 1e-2
-    assert isinstance(oracles.oracle(coupling, SquaredNorm(1.0)), oracles.CoordinateAscent)
+    assert isinstance(argmax.oracle(coupling, SquaredNorm(1.0)), argmax.CoordinateAscent)
 
 
 @pytest.mark.parametrize("family", [Factored, NegativeSemidefinite])

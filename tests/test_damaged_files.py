@@ -17,10 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from test_persistence import same_bits
 
 import partita
-from partita import atomic, partition
+from partita import atomic
 from partita._types import RESULTS
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.persistence import FileError, files, values
 
@@ -83,7 +82,7 @@ def test_a_save_replaces_what_a_link_points_to(path, tmp_path):
 
 def original():
     """A small model, text, an enum and a key."""
-    ebm = EBM(Energy(Linear(3, 10, key=KEY), COUPLINGS["ising-sparse"]), partition.Table(3))
+    ebm = EBM(Energy(Linear(3, 10, key=KEY), COUPLINGS["ising-sparse"]), Table(3))
     return {"model": ebm, "names": np.array(["a", "b"]), "end": RESULTS.completed, "key": jax.random.key(1)}
 
 
@@ -160,7 +159,7 @@ FORGED = {
     "no module": setting("partita.nonsense.EBM", "g", name="class"),
     "only partita": setting("partita", "g", name="class"),
     "dots": setting("..", "g", name="class"),
-    "no string": setting(["partita.energy.Energy"], "g", name="class"),
+    "no string": setting(["partita.model.Energy"], "g", name="class"),
     "abstract": setting("partita.couplings.AbstractInteraction", "g", "coupling", "interaction", name="class"),
     "abstract and empty": more({"class": "partita.couplings.AbstractInteraction", "fields": {}}),
     "another class": setting("partita.structures.Permutations", "g", name="class"),

@@ -145,7 +145,7 @@ def test_draws_follow_the_law_and_repeat(fitted):
 
 def test_the_normalizer_can_be_asked(fitted):
     estimator, _, _ = fitted
-    value, error = estimator.log_partition(X[:2], return_error=True)
+    value, error = estimator.log_partition_with_error(X[:2])
     np.testing.assert_allclose(value, estimator.log_partition(X[:2]), rtol=1e-5)
     assert value.shape == error.shape == (2,)
     # Exact normalizers: the mass is one up to its rounding error.

@@ -9,14 +9,11 @@ from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import inference
 from partita._types import Batch
+from partita.argmax import Entropy, Nothing, ProximalGradient, SquaredNorm, oracle
 from partita.couplings import Bilinear
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import Linear
 from partita.objectives import GeneralizedFenchelYoung, Perceptron
-from partita.oracles import ProximalGradient, oracle
-from partita.partition import Network
-from partita.regularizers import Entropy, Nothing, SquaredNorm
 from partita.solver import Solver, fit
 from partita.structures import Cube, Permutahedron
 

@@ -14,7 +14,7 @@ from cases import COUPLINGS, FEATURES, jit, model, references, some
 from partita import exact, kernels
 from partita.divergences import KL, ChiSquare
 from partita.kernels import Gibbs, Guided, Informed, Metropolis, Tempered, effective_sample_size, r_hat, run, target
-from partita.partition import Table, UnseenRowError
+from partita.model import Table, UnseenRowError
 from partita.samplers import SequentialMonteCarlo
 from partita.structures import Hypercube, KSubsets, ProductBernoulli, Uniform
 
@@ -57,7 +57,7 @@ def assert_follow(y, log_prob, elements, least=1e-4):
 def _ends(tested, ebm, x, key):
     """Chains that start at p: where, where they end, and how they fared; and the log-density of every y."""
     row = ebm.row(x)
-    aimed = target(ebm, row, ebm.tau(row) + OFF)
+    aimed = target(ebm, row, ebm.log_partition(row) + OFF)
     start_key, *keys = jax.random.split(key, 1 + len(tested))
     elements = ebm.space.elements()
     log_prob = jax.vmap(aimed.log_prob)(elements)
@@ -121,7 +121,7 @@ def test_chains_leave_where_p_is_zero(name):
     @jit
     def chain(x, key):
         row, (start_key, run_key) = ebm.row(x), jax.random.split(key)
-        aimed, start = target(ebm, row, ebm.tau(row) + OFF), ebm.space.sample(CHAINS, key=start_key)
+        aimed, start = target(ebm, row, ebm.log_partition(row) + OFF), ebm.space.sample(CHAINS, key=start_key)
         return run(KERNELS[name], aimed, start, 1, thin=2 * STEPS, key=run_key)[0][:, 0]
 
     *_, log_prob, elements = ends("sparse")
@@ -211,7 +211,7 @@ def test_tau_is_a_constant_for_kl_only(key):
     found, truth = both(X[0], y)
     assert float(found) == pytest.approx(float(truth), abs=1e-5)
     sparse = model(COUPLINGS["ising"], f=ChiSquare())
-    sparse = eqx.tree_at(lambda m: m.tau, sparse, Table(3, ChiSquare()))
+    sparse = eqx.tree_at(lambda m: m.tau, sparse, Table(3))
     with pytest.raises(UnseenRowError, match="one number per training row"):
         target(sparse, sparse.row(X[0]))
 

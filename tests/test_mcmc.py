@@ -12,12 +12,10 @@ from partita import batches
 from partita._types import RESULTS
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
-from partita.energy import Energy
 from partita.kernels import Gibbs, Guided, Informed, Metropolis
-from partita.model import EBM
+from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.objectives import MCMC, ExactMLE
-from partita.partition import Table
 from partita.solver import HeldOut, Solver, fit
 from partita.structures import Cube, Simplex, Uniform
 

@@ -11,11 +11,9 @@ from partita import batches, budget, inference, objectives, partial
 from partita._types import Batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Bound, Energy, Table
 from partita.networks import Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.partition import Bound, Table
 from partita.solver import HeldOut, Solver, fit
 from partita.structures import (
     Birkhoff,
@@ -245,15 +243,15 @@ def test_probabilities_of_what_may_be_observed_sum_to_one(name, key, monkeypatch
     x = np.tile(jax.random.normal(key, FEATURES), (len(every), 1))
     each = inference.log_prob(asked, x, every)
     truth = np.log(np.bincount(classes.ravel(), np.exp(each)))
-    summed = inference.log_prob(asked, x[first], every[first], free=free[first])
+    summed = inference.log_prob(asked, x[first], every[first], mask=free[first])
     np.testing.assert_allclose(summed, truth, atol=TOLERANCE)
     assert np.exp(summed).sum() == pytest.approx(1, abs=1e-5)
     few_states(monkeypatch)
-    held = inference.log_prob(asked, x[first], every[first], free=free[first])
+    held = inference.log_prob(asked, x[first], every[first], mask=free[first])
     np.testing.assert_allclose(held, truth, atol=1e-4)
     if name == "birkhoff":
         return
-    drawn = inference.log_prob(asked, x[first], every[first], free=free[first], method="importance", key=key)
+    drawn = inference.log_prob(asked, x[first], every[first], mask=free[first], method="importance", key=key)
     np.testing.assert_allclose(drawn, truth, atol=0.2)
 
 
@@ -261,7 +259,7 @@ def test_a_learned_tau_normalizes_what_is_observed(key):
     asked = model(COUPLINGS["ising"])
     y, free = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
-    learned, exactly = (inference.log_prob(asked, x, y, free=free, method=method) for method in ("learned", "exact"))
+    learned, exactly = (inference.log_prob(asked, x, y, mask=free, method=method) for method in ("learned", "exact"))
     tau, truth = (inference.log_partition(asked, x, method=method) for method in ("learned", "exact"))
     np.testing.assert_allclose(learned - exactly, truth - tau, atol=TOLERANCE)
 
@@ -403,7 +401,7 @@ REFUSED = {
             model(LinearQuadratic(Symmetric(20), shared=True)),
             X,
             np.zeros((2, 20), int),
-            free=np.ones((2, 20), int),
+            mask=np.ones((2, 20), int),
             method="learned",
         ),
         "not learned; use 'exact', 'importance' or 'annealed'",

@@ -12,7 +12,7 @@ from partita._types import Row
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
-from partita.oracles import LocalSearch
+from partita.search import LocalSearch
 from partita.structures import Birkhoff, Cube
 
 ROWS = 200
@@ -30,7 +30,7 @@ def values(model, x, y):
 
     def of_row(x, y):
         row = Row(x, model.g.h(x), None, model.q)
-        tau = model.tau(row)
+        tau = model.log_partition(row)
         near = jax.vmap(model.space.move, in_axes=(None, 0))(y, jnp.arange(model.space.max_degree))
         return model.log_prob(row, y, tau), jax.vmap(lambda y: model.log_prob(row, y, tau))(near)
 
@@ -51,8 +51,8 @@ SEARCHED = {
 def test_search_finds_local_maxima_and_nearly_always_the_mode(name, x):
     """At least 197 of 200 rows, with 8 starts on up to 256 outputs; from one start it is some 190."""
     ebm = SEARCHED[name]()
-    y, how = inference.mode(ebm, x, method="search", key=KEY, return_method=True)
-    best, exactly = inference.mode(ebm, x, return_method=True)
+    y, how = inference.mode_with_method(ebm, x, method="search", key=KEY)
+    best, exactly = inference.mode_with_method(ebm, x)
     assert (how, exactly) == ("local search", "exact")
     assert jax.vmap(ebm.space.contains)(y).all()
     found, near = values(ebm, x, y)
@@ -114,7 +114,7 @@ def test_auto_searches_where_nothing_exact_serves(x):
     ebm = model(LinearQuadratic(Symmetric(174), shared=True))
     pairs = 0.3 * jax.random.normal(KEY, (174 * 173 // 2,))
     ebm = eqx.tree_at(lambda m: m.g.coupling.shared, ebm, pairs)
-    y, how = inference.mode(ebm, x[:3], key=KEY, method=LocalSearch(2), return_method=True)
+    y, how = inference.mode_with_method(ebm, x[:3], key=KEY, method=LocalSearch(2))
     assert how == "local search"
     assert y.shape == (3, 174)
     found, near = values(ebm, x[:3], y)
@@ -127,18 +127,18 @@ def test_auto_searches_where_nothing_exact_serves(x):
 
 def test_auto_is_exact_where_it_can_be(x):
     unary = model(Bilinear(Cube(174)))
-    y, how = inference.mode(unary, x, key=KEY, return_method=True)
+    y, how = inference.mode_with_method(unary, x, key=KEY)
     assert how == "exact"
     np.testing.assert_array_equal(y, jax.vmap(unary.g.h)(jnp.asarray(x, float)) >= 0)
-    assert inference.mode(model(Bilinear(Birkhoff(6))), x, return_method=True)[1] == "exact"
+    assert inference.mode_with_method(model(Bilinear(Birkhoff(6))), x).method == "exact"
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda m, x: inference.mode(m, x, method="guess"), "'auto', 'exact', 'search' or an.*'guess'"),
-        (lambda m, x: inference.mode(m, x, method="search"), "method='search' draws where to start: give a key"),
-        (lambda m, x: inference.mode(m, x, method=LocalSearch(3)), "draws where to start: give a key"),
+        (lambda m, x: inference.mode(m, x, method="guess"), "'auto', 'exact', 'search' or a.*'guess'"),
+        (lambda m, x: inference.mode(m, x, method="search"), "method='search' draws: give a key"),
+        (lambda m, x: inference.mode(m, x, method=LocalSearch(3)), "draws: give a key"),
         (lambda m, x: inference.mode(m, x * np.nan, method="search", key=KEY), "NaN or infinite"),
         (lambda m, x: LocalSearch(0), "restarts >= 1.*got 0"),
         (lambda m, x: LocalSearch(max_steps=0), "max_steps >= 1; got 8, 0"),

@@ -15,11 +15,9 @@ from partita._types import Batch
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.objectives import MCMC, NCE, ExactMLE, MinMin, PseudoLikelihood
-from partita.partition import Table
 from partita.solver import Solver, fit
 from partita.structures import Cube, Hypercube, Mallows, ProductBernoulli
 
@@ -49,7 +47,7 @@ def _enumerate(model, batch):
     def of_row(x, y, index, reference):
         row = model.row(x, index, reference)
         log_q, g = jax.vmap(lambda y: (row.q.log_prob(y), model.g(x, y)))(model.space.elements())
-        return {"log_q": log_q, "g": g, "tau": model.tau(row), "observed": model.g(x, y)}
+        return {"log_q": log_q, "g": g, "tau": model.log_partition(row), "observed": model.g(x, y)}
 
     return jax.vmap(of_row)(batch.x, batch.y, batch.index, batch.reference)
 
@@ -103,7 +101,7 @@ def test_mass_estimates_the_total_probability(f, shift, key):
     ising = model(COUPLINGS["ising"], f=f, q=references(COUPLINGS["ising"].space)[-1])
     batch = data(ising.space)
     tau = jit(jax.vmap(lambda x: exact.log_partition(ising, ising.row(x))))(batch.x) + shift
-    table = eqx.tree_at(lambda table: table.values, Table(ROWS, f), tau)
+    table = eqx.tree_at(lambda table: table.values, Table(ROWS), tau - f.start)
     tabular = eqx.tree_at(lambda model: model.tau, ising, table)
     rows = enumerated(tabular, batch)
     q, density = np.exp(rows.log_q), np.asarray(jnp.vectorize(f.density)(rows.g - rows.tau[:, None]), float)
@@ -185,7 +183,7 @@ def test_losses_and_gradients_are_finite_for_scores_of_a_million(objective, f, k
     h = eqx.tree_at(lambda h: h.layer.weight, h, weight)
     x, y = jnp.repeat(jnp.eye(3), 4, axis=0), jnp.tile(jnp.eye(4, dtype=int), (3, 1))
     batch = Batch(x, y, index=jnp.arange(12))
-    value, info, gradient = ask(objective, EBM(Energy(h, coupling), Table(12, f), f=f), batch, key)
+    value, info, gradient = ask(objective, EBM(Energy(h, coupling), Table(12), f=f), batch, key)
     for leaf in jax.tree.leaves((value, info, gradient)):
         assert np.all(np.isfinite(leaf))
     assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient))
@@ -202,7 +200,7 @@ def test_an_observed_output_that_no_draw_meets_does_not_drive_the_loss_down_for_
     def loss(v):
         h = Linear(1, (labels,), key=key)
         h = eqx.tree_at(lambda h: h.layer.weight, h, jnp.full((labels, 1), 4 * v / labels))
-        tau = eqx.tree_at(lambda table: table.values, Table(1, f), jnp.array([3.0 * v]))
+        tau = eqx.tree_at(lambda table: table.values, Table(1), jnp.array([3.0 * v - f.start]))
         return float(ask(MinMin(20, proposal=None), EBM(Energy(h, unary), tau, f=f), batch, key)[0])
 
     enough = 2 * max(f.bound, labels * np.log(2))
@@ -230,7 +228,7 @@ def test_exact_mle_of_many_outputs_is_the_softmax_less_the_score(f, key):
 
     def loss(theta):
         h = eqx.tree_at(lambda h: h.layer.weight, Linear(1, (k,), key=key), theta[:, None])
-        ebm = EBM(Energy(h, Bilinear(Cube(k))), Table(1, f), f=f)
+        ebm = EBM(Energy(h, Bilinear(Cube(k))), Table(1), f=f)
         batch = Batch(jnp.ones((1, 1)), jnp.asarray(y)[None], index=jnp.arange(1))
         return ExactMLE().loss(ebm, None, batch, key=key)[0]
 

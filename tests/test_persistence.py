@@ -22,11 +22,10 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from test_layers import ORDER
 
 import partita
-from partita import inference, kernels, objectives, oracles, partition, persistence, samplers
+from partita import inference, kernels, objectives, persistence, samplers, search
 from partita._types import RESULTS
 from partita.couplings import Bilinear
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
 from partita.networks import ICNN, MLP, Linear, ResNet
 from partita.persistence import ConsentError, FileError, classes, files
 from partita.solver import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
@@ -73,11 +72,11 @@ NETWORKS = (
     ICNN(3, width=4, key=KEY),
 )
 TAUS = (
-    partition.Table(7),
-    partition.Network(NETWORKS[0], of_logits=True),
-    partition.Residual(NETWORKS[2]),
-    partition.Shifted(partition.Table(2), jnp.asarray(0.5)),
-    partition.Bound(),
+    Table(7),
+    Network(NETWORKS[0], of_logits=True),
+    Residual(NETWORKS[2]),
+    Shifted(Table(2), jnp.asarray(0.5)),
+    Bound(),
 )
 OTHERS = (
     objectives.MinMin(8, proposal=None),
@@ -93,7 +92,7 @@ OTHERS = (
     kernels.Metropolis("uniform"),
     samplers.AnnealedImportanceSampling(chains=4),
     samplers.SequentialMonteCarlo(particles=4, kernel=kernels.Gibbs()),
-    oracles.LocalSearch(),
+    search.LocalSearch(),
     History({"loss": np.array([np.nan, -0.0])}, [(10, 0.5), (20, float("nan"))]),
     Progress(3, 10, 0.25, None, model(COUPLINGS["unary"])),
     RESULTS.stopped_early,
@@ -165,7 +164,7 @@ def test_models_come_back_as_equal_trees(name, path):
 
 @pytest.mark.parametrize("f", DIVERGENCES.values(), ids=DIVERGENCES)
 def test_models_of_every_divergence_come_back(f, path):
-    ebm = EBM(Energy(NETWORKS[0], Bilinear(Cube(4))), partition.Table(5, f), f=f)
+    ebm = EBM(Energy(NETWORKS[0], Bilinear(Cube(4))), Table(5), f=f)
     assert same_bits(round_trip(ebm, path), ebm)
 
 
@@ -276,7 +275,7 @@ class Learner(BaseEstimator):
 
 def mine():
     h = Mine([eqx.nn.Linear(FEATURES, 4, key=KEY)], 0.5, "h")
-    return EBM(Energy(h, Bilinear(Cube(4))), partition.Network(MLP(FEATURES, (), width=4, key=KEY)))
+    return EBM(Energy(h, Bilinear(Cube(4))), Network(MLP(FEATURES, (), width=4, key=KEY)))
 
 
 def test_a_users_module_comes_back_with_its_class(path):
@@ -336,7 +335,7 @@ def made_of(cls, **parts):
 
 REFUSED = {
     r"^\.optimizer is a function.*classes=.*pickle or joblib": Solver(objectives.ExactMLE(), optimizer=optax.sgd),
-    r"^\.g\.h\.activation is a ": EBM(Energy(eqx.nn.MLP(3, 4, 8, 1, key=KEY), Bilinear(Cube(4))), partition.Bound()),
+    r"^\.g\.h\.activation is a ": EBM(Energy(eqx.nn.MLP(3, 4, 8, 1, key=KEY), Bilinear(Cube(4))), Bound()),
     r"\['deep'\]\[1\] is a set": {"deep": [0, {1}]},
     "The object is a object": object(),
     r"^\[1\] is a set": np.array([None, {1}]),
@@ -435,9 +434,7 @@ def test_estimators_of_scikit_learn_need_consent(path):
 def test_a_run_taken_up_from_a_file_ends_where_an_uninterrupted_one_does(path):
     rng = np.random.default_rng(0)
     data = rng.normal(size=(16, FEATURES)), rng.integers(0, 2, size=(16, 4))
-    start = EBM(
-        Energy(Linear(FEATURES, 4, key=KEY), Bilinear(Cube(4))), partition.Network(MLP(FEATURES, (), width=4, key=KEY))
-    )
+    start = EBM(Energy(Linear(FEATURES, 4, key=KEY), Bilinear(Cube(4))), Network(MLP(FEATURES, (), width=4, key=KEY)))
     solver = Solver(objectives.MinMin(8, proposal=None), learning_rate=1e-2)
     run = functools.partial(fit, solver, start, data, every=5, key=KEY)
     whole, half = run(steps=20), run(steps=10)

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from partita import EBM, Energy, metrics, plots
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
+from partita.model import Table
 from partita.networks import Linear
-from partita.partition import Table
 from partita.solver import History
 from partita.structures import Cube
 

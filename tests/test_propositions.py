@@ -15,11 +15,9 @@ import scipy
 from cases import COUPLINGS, DIVERGENCES, FEATURES, data, jit, model, references, some
 
 from partita.divergences import KL, ChiSquare, JensenShannon
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Table
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin, SurrogateProposal
-from partita.partition import Table
 from partita.structures import ProductBernoulli
 
 # Scores are of order 1 and sums have at most 24 terms: float32 leaves errors of some 1e-6.
@@ -37,7 +35,7 @@ def energies(model, batch):
 def min_min(model, batch):
     """The mean of L over the rows, with the sum over all y' in place of draws."""
     log_q, g = energies(model, batch)
-    tau = jax.vmap(lambda x, index: model.tau(model.row(x, index)))(batch.x, batch.index)
+    tau = jax.vmap(lambda x, index: model.log_partition(model.row(x, index)))(batch.x, batch.index)
     conjugate = jax.vmap(jax.vmap(model.f.weighted_conjugate, in_axes=(0, 0)), in_axes=(0, None))
     return jnp.mean(tau + conjugate(g - tau[:, None], log_q).sum(1) - jax.vmap(model.g)(batch.x, batch.y))
 
@@ -95,7 +93,7 @@ def solved(request):
     batch = data(nonlinear.space)
     log_q, g = (np.asarray(a, float) for a in jit(energies)(nonlinear, batch))
     tau, mass = np.transpose([best_tau(f, log_q, row) for row in g])
-    table = eqx.tree_at(lambda table: table.values, Table(ROWS, f), jnp.asarray(tau, jnp.float32))
+    table = eqx.tree_at(lambda table: table.values, Table(ROWS), jnp.asarray(tau - f.start, jnp.float32))
     tabular = eqx.tree_at(lambda model: model.tau, nonlinear, table)
     return SimpleNamespace(model=tabular, batch=batch, log_q=log_q, g=g, tau=tau, mass=mass)
 
@@ -131,7 +129,7 @@ def midpoint_gaps(network, coupling, f, segments=500):
     with jax.enable_x64(True):
         h_key, a_key, b_key = jax.random.split(jax.random.key(2), 3)
         h = network(FEATURES, coupling.theta_shape, zero=False, key=h_key)
-        start = EBM(Energy(h, coupling), Table(ROWS, f), f=f)
+        start = EBM(Energy(h, coupling), Table(ROWS), f=f)
         batch = data(coupling.space)
         learned, fixed = eqx.partition(start, start.trained())
         flat, unravel = jax.flatten_util.ravel_pytree(learned)

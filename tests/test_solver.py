@@ -16,10 +16,8 @@ from partita import batches, objectives
 from partita._types import RESULTS, Batch
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Bound, Energy, Network, Table, UnseenRowError
 from partita.networks import MLP, Linear
-from partita.partition import Bound, Network, Table, UnseenRowError
 from partita.progress import ProgressBar
 from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit, ran_away
 from partita.structures import Cube, Hypercube, ProductBernoulli
@@ -664,7 +662,7 @@ def test_what_counts_as_run_away(case, unary):
 
 def test_other_divergences_have_other_scales(unary):
     """Sparsemax wants energies and losses of the size of |Y|."""
-    sparse = EBM(unary.g, Network(unary.tau.body, ChiSquare()), f=ChiSquare())
+    sparse = EBM(unary.g, Network(unary.tau.body), f=ChiSquare())
     rising = np.linspace(0, 5, 50)
     assert ran_away(objectives.MinMin(proposal=None), unary, rising, np.zeros(0))
     assert not ran_away(objectives.MinMin(proposal=None), sparse, rising, np.full(50, 1e6))

@@ -16,11 +16,9 @@ import partita
 from partita import exact, inference, objectives, structures
 from partita.batches import Rows, batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
-from partita.energy import Energy
 from partita.kernels import Gibbs, Informed, Metropolis, run, target
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Linear
-from partita.partition import Network
 from partita.solver import Solver, fit
 from partita.structures import Amortized, Birkhoff, Cube, Hypercube, Permutations, check_structure
 

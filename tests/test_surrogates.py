@@ -12,11 +12,9 @@ from partita import exact
 from partita._types import Batch
 from partita.couplings import Bilinear
 from partita.divergences import KL, ChiSquare, JensenShannon
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Table
 from partita.objectives import MinMin
 from partita.objectives.proposals import Proposal
-from partita.partition import Table
 from partita.structures import (
     AbstractSurrogate,
     Amortized,
@@ -175,7 +173,7 @@ def test_what_has_no_surrogate_is_refused_by_name(name):
 
 @pytest.mark.parametrize("f", [ChiSquare(), JensenShannon()], ids=str)
 def test_another_divergence_is_refused_with_the_reason(f):
-    ebm = EBM(Energy(lambda x: x, COUPLINGS["unary"]), Table(1, f), f=f)
+    ebm = EBM(Energy(lambda x: x, COUPLINGS["unary"]), Table(1), f=f)
     with pytest.raises(ValueError, match=f"under {type(f).__name__}.*the density under KL only.*Amortized"):
         MinMin().check(ebm)
     MinMin(proposal=None).check(ebm)

@@ -17,7 +17,7 @@ SPACE = pt.structures.Hypercube(4)
 
 def make(key):
     h = pt.networks.MLP(3, 4, width=8, key=key)
-    tau = pt.partition.Network(pt.networks.MLP(3, (), width=8, key=key))
+    tau = pt.model.Network(pt.networks.MLP(3, (), width=8, key=key))
     return pt.EBM(pt.Energy(h, pt.couplings.Bilinear(pt.structures.Cube(4))), tau)
 
 

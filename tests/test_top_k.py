@@ -8,13 +8,11 @@ import pytest
 import scipy
 from cases import COUPLINGS, FEATURES, model, references, some
 
-from partita import inference, oracles
+from partita import inference, search
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network
 from partita.networks import Linear
-from partita.partition import Network
 from partita.structures import (
     Birkhoff,
     Cube,
@@ -36,7 +34,7 @@ def linear(coupling, scale, *, f=None, q=None):
     h = jax.tree.map(lambda w: 2 * scale * w, Linear(FEATURES, coupling.theta_shape, zero=False, key=h_key))
     if isinstance(coupling, LinearQuadratic):
         coupling = eqx.tree_at(lambda c: c.shared, coupling, scale * jax.random.normal(pair_key, coupling.shared.shape))
-    body = Network(Linear(FEATURES, (), key=h_key), f)
+    body = Network(Linear(FEATURES, (), key=h_key))
     return EBM(Energy(h, coupling), body, q=q, f=f)
 
 
@@ -197,7 +195,7 @@ def test_beyond_all_sums_probabilities_come_from_log_prob(key):
         (17, "auto", "has 16 outputs: .* got 17"),
         (1.5, "auto", "got 1.5"),
         (True, "auto", "got True"),
-        (2, "nonsense", "method must be 'auto', 'exact', 'search' or an oracles.PoolSearch"),
+        (2, "nonsense", "method must be 'auto', 'exact', 'search' or a search.PoolSearch"),
         (2, "search", "give a key"),
     ],
 )
@@ -208,4 +206,4 @@ def test_bad_questions_get_a_clear_answer(num, method, message, unchecked):
 
 def test_a_pool_needs_room():
     with pytest.raises(ValueError, match="restarts >= 1"):
-        oracles.PoolSearch(restarts=0)
+        search.PoolSearch(restarts=0)

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .. import budget, exact, inference, samplers
-from .._types import Array, Key, PyTree
-from ..inference.answers import WeightedDraws
+from .._types import Array, Key, PyTree, Row
+from ..inference.answers import weighted_draws
 from ..inference.rows import over_rows, sum_over_rows
 from ..model import EBM
 from ..structures import AbstractRankings, AbstractSpace
@@ -74,7 +74,7 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
     """
     if budget.can_list(model.space):
         y = model.space.elements()
-        weight = sum_over_rows(_Probabilities(y), model, x, reference=reference)
+        weight = sum_over_rows(eqx.Partial(_probabilities, y), model, x, reference=reference)
         return Joint(model.space, y, weight, exact=True)
     if key is None:
         raise ValueError(
@@ -82,7 +82,8 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
         )
     if not budget.reaches(model):
         keys = jax.random.split(key, np.shape(x)[0])
-        return Joint(model.space, *over_rows(_Draws(num), model, x, keys, reference=reference))
+        draw = eqx.Partial(weighted_draws, samplers.ImportanceSampling(num))
+        return Joint(model.space, *over_rows(draw, model, x, keys, reference=reference))
     y = inference.sample(model, x, num, key=key, reference=reference)
     return Joint(model.space, y, np.ones(y.shape[:2]))
 
@@ -135,20 +136,8 @@ def as_joint(p: Any, rule: str, rankings: bool | None = None) -> Joint:
     return p
 
 
-class _Draws(eqx.Module):
-    num: int = eqx.field(static=True)
-
-    def __call__(self, model, x, reference, key):
-        draw = WeightedDraws(samplers.ImportanceSampling(self.num))
-        return draw(model, model.row(x, reference=reference), key)
-
-
-class _Probabilities(eqx.Module):
-    y: Array
-
-    def __call__(self, model, x, reference):
-        row = model.row(x, reference=reference)
-        return jnp.exp(jax.vmap(lambda y: exact.log_prob(model, row, y))(self.y))
+def _probabilities(y: Array, model: EBM, row: Row) -> Array:
+    return jnp.exp(jax.vmap(lambda y: exact.log_prob(model, row, y))(y))
 
 
 def _ranks(space: AbstractSpace) -> bool:

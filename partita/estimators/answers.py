@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import budget, decisions, inference, members
-from .._types import Key, PyTree
+from .._types import Key, PyTree, Row
 from ..decisions import F1, AbstractRule
 from ..inference.rows import over_rows
 from ..model import EBM
@@ -54,7 +54,7 @@ def normalizer(model: EBM, x: Any, method: Any, question: str) -> Any:
         x,
         question,
         "probabilities are normalized by the learned log-partition. `normalization(X)` says how far it is off, "
-        "log_partition(X, method='annealed', return_error=True) estimates it anew",
+        "log_partition_with_error(X, method='annealed') estimates it anew",
     )
     return "learned"
 
@@ -76,9 +76,9 @@ def modes(x: Any, model: EBM, reference: PyTree, *, key: Key) -> np.ndarray:
     """Most probable outputs, exact or by local search."""
     # A linear score has its mode at any size.
     if model.g.coupling.is_linear or is_exact(model, x.shape[0]):
-        y, how = inference.mode(model, x, key=key, reference=reference, return_method=True)
+        y, how = inference.mode_with_method(model, x, key=key, reference=reference)
     else:
-        y, how = inference.mode(model, x, method="search", key=key, reference=reference, return_method=True)
+        y, how = inference.mode_with_method(model, x, method="search", key=key, reference=reference)
     if how != "exact":
         warn(model, x, "the mode", "it is found by local search, and a more probable output may exist")
     return np.asarray(y)
@@ -96,14 +96,14 @@ def evidence(rule: AbstractRule, x: Any, model: EBM, reference: PyTree, *, key: 
     return decisions.joint(model, x, key=key, num=DRAWS, reference=reference)
 
 
-def energy(model: EBM, x: Any, reference: PyTree, y: Any) -> Any:
+def energy(model: EBM, row: Row, y: Any) -> Any:
     """g(x, y) of one row."""
-    return model.g(x, y)
+    return model.g.coupling(row.theta, y)
 
 
-def _independent(model: EBM, x: Any, reference: PyTree) -> Any:
+def _independent(model: EBM, row: Row) -> Any:
     surrogate: Any = model.surrogate
-    return surrogate.label_probs(model.row(x, reference=reference).surrogate)
+    return surrogate.label_probs(row.surrogate)
 
 
 def warn(model: EBM, x: Any, question: str, how: str) -> None:

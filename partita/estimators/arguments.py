@@ -15,8 +15,8 @@ from sklearn.utils.validation import _check_sample_weight
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
+from ..model import AbstractTau
 from ..objectives import AbstractObjective, SurrogateProposal
-from ..partition import AbstractTau
 from ..solver import AbstractTraining
 from ..structures import AbstractMeasure
 from . import names

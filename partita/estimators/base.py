@@ -9,9 +9,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .. import members
-from ..model import EBM
+from ..model import EBM, Table
 from ..objectives import AbstractObjective
-from ..partition import Table
 from ..solver import History, State
 from ..structures import AbstractMeasure
 from . import training

@@ -11,8 +11,7 @@ from .. import budget
 from .._types import Key, PyTree
 from ..couplings import AbstractCoupling, Bilinear, Factored, Full, LinearQuadratic, NegativeSemidefinite, Symmetric
 from ..divergences import KL, AbstractDivergence, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
-from ..energy import Energy
-from ..model import EBM
+from ..model import EBM, AbstractTau, Energy, Network, Residual, Table
 from ..networks import ICNN, MLP, Linear, ResNet
 from ..objectives import (
     MCMC,
@@ -30,7 +29,6 @@ from ..objectives import (
     RatioMatching,
     SurrogateProposal,
 )
-from ..partition import AbstractTau, Network, Residual, Table
 from ..solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating
 from ..structures import (
     AbstractMeasure,
@@ -163,12 +161,12 @@ class Recipe(eqx.Module):
             return Residual(MLP(near.summary_size(self.coupling, self.q), (), width=32, key=key))
         if self.tau in ("residual", "logits"):
             body = MLP(math.prod(self.coupling.theta_shape), (), width=self.width, key=key)
-            return Network(body, self.f, of_logits=True)
+            return Network(body, of_logits=True)
         if self.tau == "constant":
-            return Table(self.rows, self.f)
+            return Table(self.rows)
         if self.tau == "icnn":
-            return Network(ICNN(size, width=self.width, key=key), self.f)
-        return Network(NETWORKS[self.tau](size, (), self.width, self.depth, key), self.f)
+            return Network(ICNN(size, width=self.width, key=key))
+        return Network(NETWORKS[self.tau](size, (), self.width, self.depth, key))
 
 
 def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:

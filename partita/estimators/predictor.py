@@ -14,9 +14,8 @@ from .._types import Key, PyTree
 from ..decisions import AbstractRule, MicroF1
 from ..inference import Normalization
 from ..inference.rows import over_rows
-from ..model import EBM
+from ..model import EBM, Table
 from ..objectives.fenchel_young import AbstractFenchelYoung
-from ..partition import Table
 from . import answers, names
 from .base import AbstractEstimator
 from .codecs import Encoded, framed
@@ -139,7 +138,7 @@ class AbstractPredictor(AbstractEstimator):
         if free is not None and method == "learned":
             # Labels held as known have no learned normalizer: both sums come from the same draws.
             method = "importance"
-        options = {"reference": reference, "free": free, "key": self._key()}
+        options = {"reference": reference, "mask": free, "key": self._key()}
         return np.asarray(inference.log_prob(model, x, y, method=method, **options), float)
 
     @fitted
@@ -169,7 +168,7 @@ class AbstractPredictor(AbstractEstimator):
         return np.asarray(over_rows(answers.energy, model, x, y), float)
 
     @fitted
-    def log_partition(self, X: Any, method: Any = "auto", return_error: bool = False) -> Any:
+    def log_partition(self, X: Any, method: Any = "auto") -> np.ndarray:
         """Compute the log-partition of each row, relative to the reference.
 
         Parameters
@@ -178,21 +177,38 @@ class AbstractPredictor(AbstractEstimator):
             Features, as in `fit`.
         method : str or object, default="auto"
             Exact where it can be, else the learned tau; or any method of `inference.log_partition`.
-        return_error : bool, default=False
-            Whether to estimate the error too.
+
+        Returns
+        -------
+        value : ndarray of shape (n_rows,)
+            In nats.
+        """
+        x, model, reference = self._model(X)
+        method = answers.normalizer(model, x, method, "log_partition")
+        return np.asarray(inference.log_partition(model, x, method=method, reference=reference, key=self._key()), float)
+
+    @fitted
+    def log_partition_with_error(self, X: Any, method: Any = "auto") -> inference.LogPartition:
+        """Compute the log-partition of each row as `log_partition` does, with an estimate of its error.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, frame} of shape (n_rows, n_features)
+            Features, as in `fit`.
+        method : str or object, default="auto"
+            As for `log_partition`.
 
         Returns
         -------
         value : ndarray of shape (n_rows,)
             In nats.
         error : ndarray of shape (n_rows,)
-            An estimate of its error, if `return_error`.
+            An estimate of its error.
         """
         x, model, reference = self._model(X)
-        options = {"return_error": return_error, "reference": reference, "key": self._key()}
         method = answers.normalizer(model, x, method, "log_partition")
-        value = inference.log_partition(model, x, method=method, **options)
-        return tuple(np.asarray(part, float) for part in value) if return_error else np.asarray(value, float)
+        result = inference.log_partition_with_error(model, x, method=method, reference=reference, key=self._key())
+        return inference.LogPartition(*(np.asarray(part, float) for part in result))
 
     @fitted
     def sample(self, X: Any, n: int = 1, given: Any = None, random_state: int | None = None) -> Any:
@@ -275,7 +291,7 @@ class AbstractPredictor(AbstractEstimator):
             # The exact log-partitions as a tau, which knows these rows, under f as it is where sums are exact.
             method = "exact"
             tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
-            table = eqx.tree_at(lambda table: table.values, Table(x.shape[0], model.f), tau)
+            table = eqx.tree_at(lambda table: table.values, Table(x.shape[0]), tau - model.f.start)
             with jax.enable_x64(True):
                 f = model.f.sharpened()
             model = EBM(model.g, table, q=model.q, f=f, surrogate=model.surrogate)

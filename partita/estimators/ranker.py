@@ -171,7 +171,7 @@ class LabelRanker(AbstractPredictor):
 
     def _calibrate(self, trained, data, start, calibration, key):
         def likelihood(model: EBM, rows: training.Data) -> float:
-            log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, free=rows.free)
+            log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, mask=rows.free)
             return float(log_p.mean())
 
         score = likelihood if data.target is None else training.worth_by_loss(start.objective, key)

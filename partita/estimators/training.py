@@ -14,7 +14,6 @@ from .._types import Array, Batch, Key, PyTree
 from ..batches import CheckedRows, Features
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
-from ..partition import table_of
 from ..solver import ONLY_TAU, AbstractTraining, HeldOut, Progress, Solver, cosine
 from .names import cheap
 
@@ -233,7 +232,7 @@ def calibrated(trained: Trained, data: Data, score: Callable[[EBM, Data], float]
 
 def judge_of(objective: AbstractObjective, model: EBM) -> AbstractObjective | None:
     """What measures held-out rows: the objective where its value tells, else exact likelihood where it is cheap."""
-    if isinstance(objective, ExactMLE) or not (isinstance(objective, MCMC | MinMax) or table_of(model.tau) is not None):
+    if isinstance(objective, ExactMLE) or not (isinstance(objective, MCMC | MinMax) or model.tau.table is not None):
         return objective
     return ExactMLE() if cheap(model) else None
 

@@ -7,24 +7,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import budget, exact, oracles
-from .._types import Array, Float, Int, Key, PyTree
+from .. import argmax, budget, exact
+from .._types import Array, Float, Int, Key, PyTree, Row
+from ..argmax import AbstractRegularizer
 from ..model import EBM
-from ..regularizers import AbstractRegularizer
-from ..structures import AbstractAssignments, AbstractPolytope, Uniform
-from .partitions import Method, partition
-from .rows import over_rows, sum_over_rows
+from ..search import LocalSearch, PoolSearch
+from ..structures import AbstractAssignments, AbstractPolytope, Best, Uniform
+from .partitions import Method, log_partition
+from .rows import over_rows, row_keys, sum_over_rows
 
 
-class TopK(NamedTuple):
-    """The most probable outputs of each row, in falling order of p.
+class Mode(NamedTuple):
+    """A most probable output of each of n rows.
 
     Attributes
     ----------
     y
-        The outputs, (n, num, *y).
+        The outputs, of shape (n, *y).
+    method
+        How they were found: "exact", or "local search", by which a more probable output may be missed.
+    """
+
+    y: Int[Array, " n *y"]
+    method: str
+
+
+class TopK(NamedTuple):
+    """The most probable outputs of each of n rows, in falling order of p.
+
+    Attributes
+    ----------
+    y
+        The outputs, of shape (n, num, *y).
     log_prob
-        log p of each, (n, num): -inf where there are no more outputs with p > 0, and y is then any.
+        log p of each, of shape (n, num): -inf where there are no more outputs with p > 0, and y is then any.
     method
         How the outputs were found: "exact", or "search", which may miss some.
     normalizer
@@ -41,23 +57,65 @@ def mode(
     model: EBM,
     x: Any,
     *,
-    method: str | oracles.LocalSearch = "auto",
+    method: str | LocalSearch = "auto",
     key: Key | None = None,
-    return_method: bool = False,
     reference: PyTree = None,
-) -> Any:
-    """A most probable y for each x, and with `return_method` how it was found: "exact" or "local search".
+) -> Int[Array, " n *y"]:
+    """Find a most probable y for each x.
 
-    method: "exact"; "search", or an `oracles.LocalSearch` with numbers of your choice, for a y that no single local
-    move makes more likely, which need not be a most probable one; "auto", exact where a method serves, and where none
-    does by search, given the `key` that it needs.
+    Parameters
+    ----------
+    model
+        The model.
+    x
+        Features, one row each.
+    method
+        "exact"; "search", or a `search.LocalSearch` with numbers of your choice, for a y that no single local move
+        makes more likely, which need not be a most probable one; "auto", exact where a method serves, and elsewhere by
+        search, given the `key` that it needs.
+    key
+        A PRNG key, for searches.
+    reference
+        Measures q(.|x) of the rows; None: the model's own q.
+
+    Returns
+    -------
+    array of shape (n, *y)
+        The outputs.
+
+    Raises
+    ------
+    budget.TooLargeError
+        If no exact method reaches, and a search is not asked for or has no key.
     """
-    search = _check_search(method, oracles.LocalSearch())
+    return mode_with_method(model, x, method=method, key=key, reference=reference).y
+
+
+def mode_with_method(
+    model: EBM,
+    x: Any,
+    *,
+    method: str | LocalSearch = "auto",
+    key: Key | None = None,
+    reference: PyTree = None,
+) -> Mode:
+    """Find a most probable y for each x as `mode` does, and say how.
+
+    Parameters
+    ----------
+    model, x, method, key, reference
+        As for `mode`.
+
+    Returns
+    -------
+    Mode
+        The outputs, and whether they are exact.
+    """
+    search = _check_search(method, LocalSearch())
     if _is_exact(model, method, key, at_any_size=_has_mode(model)):
-        y, how = _exact_modes(model, x, reference), "exact"
-    else:
-        y, how = over_rows(_Search(search), model, x, _keys(key, method, x), reference=reference), "local search"
-    return (y, how) if return_method else y
+        return Mode(_exact_modes(model, x, reference), "exact")
+    keys = row_keys(key, x, method)
+    return Mode(over_rows(eqx.Partial(_search, search), model, x, keys, reference=reference), "local search")
 
 
 def top_k(
@@ -65,41 +123,79 @@ def top_k(
     x: Any,
     num: int,
     *,
-    method: str | oracles.PoolSearch = "auto",
+    method: str | PoolSearch = "auto",
     normalizer: Method = "auto",
     key: Key | None = None,
     index: Any = None,
     reference: PyTree = None,
 ) -> TopK:
-    """The `num` most probable outputs for each x, and the logarithms of their probabilities.
+    """Find the most probable outputs for each x, with the logarithms of their probabilities.
 
-    method: "exact"; "search", or an `oracles.PoolSearch` with numbers of your choice; "auto", exact where a method
-    serves (all that `log_partition` has, and for linear scores of rankings assignments, at any size), and elsewhere by
-    search, given the `key` that it needs. normalizer: a method of `log_partition`; "auto", exact where one serves, else
-    "learned".
+    Parameters
+    ----------
+    model
+        The model.
+    x
+        Features, one row each.
+    num
+        How many outputs for each row.
+    method
+        "exact"; "search", or a `search.PoolSearch` with numbers of your choice; "auto", exact where a method serves
+        (all that `log_partition` has, and for linear scores of rankings assignments, at any size), and elsewhere by
+        search, given the `key` that it needs.
+    normalizer
+        A method of `log_partition`; "auto", exact where one serves, else "learned".
+    key
+        A PRNG key, for searches and normalizers that draw.
+    index, reference
+        As for `log_partition`.
+
+    Returns
+    -------
+    TopK
+        The outputs, their log-probabilities, and how both were found.
     """
     num = _check_num(model, num)
-    search = _check_search(method, oracles.PoolSearch())
+    search = _check_search(method, PoolSearch())
     if _is_exact(model, method, key, at_any_size=_assignments(model) is not None):
         best, how = _exact_top(model, x, num, reference), "exact"
     else:
-        keys = _keys(key, method, x)
-        best, how = over_rows(_Pool(search, num), model, x, keys, reference=reference, small=True), "search"
+        keys = row_keys(key, x, method)
+        best = over_rows(eqx.Partial(_search, search, num=num), model, x, keys, reference=reference, small=True)
+        how = "search"
     if normalizer == "auto":
         normalizer = "exact" if budget.reaches(model) else "learned"
-    log_prob = _log_probs(model, x, best.y, normalizer, key, index, reference)
+    if normalizer == "exact":
+        log_prob = sum_over_rows(_exact_log_probs, model, x, best.y, reference=reference)
+    else:
+        tau = log_partition(model, x, method=normalizer, key=key, index=index, reference=reference)
+        log_prob = over_rows(_log_probs, model, x, best.y, tau, reference=reference)
     log_prob = np.where(np.isneginf(best.score), -np.inf, log_prob)
     return TopK(best.y, jax.device_put(log_prob), how, normalizer)
 
 
 def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Array, " n *y"]:
-    """The y nearest to argmax over C of g(x, mu) - Omega(mu), for each x.
+    """Find the y nearest to argmax over C of g(x, mu) - Omega(mu) for each x.
 
-    The prediction of models trained with `objectives.GeneralizedFenchelYoung`: give the same regularizer, and the
-    oracle of the loss answers. On emotions it has 78 % of the labels right with SquaredNorm, where `mode` has 62 %.
+    This is the prediction of models trained with `objectives.GeneralizedFenchelYoung`. On emotions it has 78 % of the
+    labels right with SquaredNorm, where `mode` has 62 %.
+
+    Parameters
+    ----------
+    model
+        The model.
+    x
+        Features, one row each.
+    regularizer
+        Omega: that of the loss.
+
+    Returns
+    -------
+    array of shape (n, *y)
+        The outputs.
     """
     polytope = model.g.coupling.polytope
-    mu = over_rows(_Relaxed(regularizer), model, x)
+    mu = over_rows(eqx.Partial(_relaxed, regularizer), model, x)
     assignments = polytope.assignments(Uniform(polytope.space)) if _on_host(polytope) else None
     return mu if assignments is None else jnp.asarray(assignments.argmax(np.asarray(mu)))
 
@@ -117,20 +213,20 @@ def _is_exact(model: EBM, method: Any, key: Key | None, *, at_any_size: bool) ->
 
 
 def _exact_modes(model: EBM, x: Any, reference: PyTree) -> Int[Array, " n *y"]:
-    if _has_mode(model):
-        assignments = _assignments(model) if _on_host(model.g.coupling.polytope) else None
-        if assignments is None:
-            return over_rows(_mode, model, x, reference=reference)
-        return jnp.asarray(assignments.argmax(_assignment_scores(assignments, model, x, reference)))
-    return sum_over_rows(_mode, model, x, reference=reference)
+    if not _has_mode(model):
+        return sum_over_rows(exact.mode, model, x, reference=reference)
+    assignments = _assignments(model) if _on_host(model.g.coupling.polytope) else None
+    if assignments is None:
+        return over_rows(exact.mode, model, x, reference=reference)
+    return jnp.asarray(assignments.argmax(_assignment_scores(assignments, model, x, reference)))
 
 
-def _exact_top(model: EBM, x: Any, num: int, reference: PyTree) -> exact.Best:
+def _exact_top(model: EBM, x: Any, num: int, reference: PyTree) -> Best:
     assignments = _assignments(model)
     if assignments is None:
-        return sum_over_rows(_Top(num), model, x, reference=reference, width=num)
+        return sum_over_rows(eqx.Partial(exact.top_k, num=num), model, x, reference=reference, width=num)
     y, score = assignments.top_k(_assignment_scores(assignments, model, x, reference), num)
-    return exact.Best(jnp.asarray(y), jnp.asarray(score, float))
+    return Best(jnp.asarray(y), jnp.asarray(score, float))
 
 
 def _assignments(model: EBM) -> AbstractAssignments | None:
@@ -139,83 +235,34 @@ def _assignments(model: EBM) -> AbstractAssignments | None:
 
 
 def _assignment_scores(assignments: AbstractAssignments, model: EBM, x: Any, reference: PyTree) -> np.ndarray:
-    return np.asarray(over_rows(_Scores(assignments), model, x, reference=reference))
+    return np.asarray(over_rows(eqx.Partial(_scores, assignments), model, x, reference=reference))
 
 
-class _Scores(eqx.Module):
-    assignments: AbstractAssignments
-
-    def __call__(self, model, x, reference):
-        return self.assignments.scores(model.g.h(x), model.q if reference is None else reference)
+def _scores(assignments: AbstractAssignments, model: EBM, row: Row) -> Array:
+    return assignments.scores(row.theta, row.q)
 
 
-def _mode(model, x, reference):
-    return exact.mode(model, model.row(x, reference=reference))
+def _search(search: LocalSearch | PoolSearch, model: EBM, row: Row, key: Key, **options: int) -> Any:
+    return search(model, row, key=key, **options)
 
 
-class _Top(eqx.Module):
-    num: int = eqx.field(static=True)
-
-    def __call__(self, model, x, reference):
-        return exact.top_k(model, model.row(x, reference=reference), self.num)
-
-
-class _Search(eqx.Module):
-    search: oracles.LocalSearch
-
-    def __call__(self, model, x, reference, key):
-        return self.search(model, model.row(x, reference=reference), key=key)
-
-
-class _Pool(eqx.Module):
-    search: oracles.PoolSearch
-    num: int = eqx.field(static=True)
-
-    def __call__(self, model, x, reference, key):
-        return exact.Best(*self.search(model, model.row(x, reference=reference), self.num, key=key))
-
-
-class _Relaxed(eqx.Module):
+def _relaxed(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
     """The relaxed argmax, rounded unless that is left to the host."""
-
-    regularizer: AbstractRegularizer
-
-    def __call__(self, model, x, reference):
-        coupling = model.g.coupling
-        mu = oracles.oracle(coupling, self.regularizer)(coupling, model.g.h(x)).mu
-        return mu if _on_host(coupling.polytope) else oracles.rounded(coupling.polytope, mu)
+    coupling = model.g.coupling
+    mu = argmax.oracle(coupling, regularizer)(coupling, row.theta).mu
+    return mu if _on_host(coupling.polytope) else argmax.rounded(coupling.polytope, mu)
 
 
 def _on_host(polytope: AbstractPolytope) -> bool:
     return polytope.argmax_is_on_host and jax.default_backend() == "cpu"
 
 
-def _log_probs(
-    model: EBM, x: Any, y: Array, method: Method, key: Key | None, index: Any, reference: PyTree
-) -> Float[Array, "n num"]:
-    """log p of several outputs for each x."""
-    if method == "exact":
-        return sum_over_rows(_exact_log_probs, model, x, y, reference=reference)
-    tau, _ = partition(method, False, key, model, x, index, reference)
-    return over_rows(_log_probs_at, model, x, y, tau, reference=reference)
+def _exact_log_probs(model: EBM, row: Row, y: Array) -> Array:
+    return jnp.minimum(_log_probs(model, row, y, exact.log_partition(model, row)), 0)
 
 
-def _exact_log_probs(model, x, reference, y):
-    row = model.row(x, reference=reference)
-    tau = exact.log_partition(model, row)
-    return jnp.minimum(jax.vmap(lambda y: model.log_prob(row, y, tau))(y), 0)
-
-
-def _log_probs_at(model, x, reference, y, tau):
-    row = model.row(x, reference=reference)
+def _log_probs(model: EBM, row: Row, y: Array, tau: Array) -> Array:
     return jax.vmap(lambda y: model.log_prob(row, y, tau))(y)
-
-
-def _keys(key: Key | None, method: Any, x: Any) -> Array:
-    """One for each row."""
-    if key is None:
-        raise ValueError(f"method={method!r} draws where to start: give a key, as in key=jax.random.key(0).")
-    return jax.random.split(key, np.shape(x)[0])
 
 
 def _check_search(method: Any, search: Any) -> Any:
@@ -224,7 +271,7 @@ def _check_search(method: Any, search: Any) -> Any:
         return method
     if method not in ("auto", "exact", "search"):
         name = type(search).__name__
-        raise ValueError(f"method must be 'auto', 'exact', 'search' or an oracles.{name}; got {method!r}.")
+        raise ValueError(f"method must be 'auto', 'exact', 'search' or a search.{name}; got {method!r}.")
     return search
 
 

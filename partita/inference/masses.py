@@ -13,11 +13,10 @@ from .. import budget, exact
 from .._types import Array, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..kernels import Gibbs, target
-from ..model import EBM
-from ..partition import Shifted
+from ..model import EBM, Shifted
 from ..samplers import AnnealedImportanceSampling, Weighted, root
 from ..structures import AbstractMeasure, with_share_of_q
-from .rows import check_index, over_rows, sum_over_rows
+from .rows import check_index, over_rows, row_keys, sum_over_rows
 
 MIN_EFFECTIVE = 10
 METHODS = ("auto", "exact", "sampled")
@@ -36,14 +35,14 @@ class Normalization(NamedTuple):
 
     Attributes
     ----------
-    mass : array of shape (n,)
-        The total mass sum_y q (f+*)'(g - tau), summed exactly or estimated.
-    low, high : arrays of shape (n,)
+    mass
+        Of shape (n,), as are the next three: the total mass sum_y q (f+*)'(g - tau), summed exactly or estimated.
+    low, high
         It lies between them with the given confidence. Of an exact mass they are its rounding error apart. They are 0
         and infinite (or a certain lower bound and infinite) where the draws tell nothing: such an interval is open.
-    effective : array of shape (n,)
+    effective
         Effective number of draws, infinite for an exact mass. An interval from fewer than 10 is open.
-    confidence, tolerance : float
+    confidence, tolerance
         As they were asked for.
     """
 
@@ -75,8 +74,11 @@ class Normalization(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """About the mean over the rows of |log mass|, which for KL is |LSE - tau|: "normalized" where it is below the
-        tolerance, "not normalized" where it is above, "undecided" where the intervals do not tell."""
+        """About the mean over the rows of |log mass|, which for KL is |LSE - tau|.
+
+        "normalized" where it is below the tolerance, "not normalized" where it is above, "undecided" where the
+        intervals do not tell.
+        """
         least, largest = self.error
         if largest <= self.tolerance:
             return "normalized"
@@ -95,49 +97,81 @@ def normalization(
     index: Any = None,
     reference: PyTree = None,
 ) -> Normalization:
-    """The total mass sum_y q (f+*)'(g - tau) of each x, which is 1 where tau is right, and a verdict on all of them.
+    """Compute the total mass sum_y q (f+*)'(g - tau) of each x, 1 where tau is right, and a verdict on all of them.
 
     Parameters
     ----------
-    method : {"auto", "exact", "sampled"}
+    model
+        The model.
+    x
+        Features, one row each.
+    method
         "exact" sums over Y, by any method of `exact`. "sampled" estimates by `num` draws from a mixture that covers
         the modes known to the surrogate, and by annealed chains that start at q and look for others; it needs a `key`.
         "auto" is "exact" wherever that can be done.
-    confidence : float
+    key
+        A PRNG key, for "sampled".
+    num
+        The number of draws for each row.
+    confidence
         Probability with which the interval of a row contains its mass.
-    tolerance : float
+    tolerance
         The mean |log mass|, in nats, up to which p counts as normalized.
-    index, reference
-        Positions in the training set, for a `partition.Table`; measures q(.|x) of the rows.
+    index
+        Positions in the training set, which a `model.Table` needs.
+    reference
+        Measures q(.|x) of the rows; None: the model's own q.
+
+    Returns
+    -------
+    Normalization
+        The masses with their intervals, and the verdict.
 
     Raises
     ------
-    TooLargeError
+    budget.TooLargeError
         If method="exact" and nothing exact reaches so far.
     """
     if not 0 < confidence < 1 or not tolerance > 0:
         raise ValueError(f"confidence must be between 0 and 1 and tolerance positive; got {confidence}, {tolerance}.")
     _check_num(num)
-    index = check_index(model, index, np.shape(x)[:1], learned=True)
+    index = check_index(model, index, x, learned=True)
     if _sums(model, method, reference):
-        intervals = sum_over_rows(_exact_interval, model, x, index, reference=reference, sharpen=False)
-    elif key is None:
-        raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
+        intervals = sum_over_rows(_exact_interval, model, x, index=index, reference=reference, sharpen=False)
     else:
-        sampled = _Sampled(num, jnp.asarray(scipy.stats.norm.ppf((1 + confidence) / 2)))
-        keys = jax.random.split(key, np.shape(x)[0])
-        intervals = over_rows(sampled, model, x, keys, index, reference=reference)
+        fn = eqx.Partial(_sampled_interval, num, jnp.asarray(scipy.stats.norm.ppf((1 + confidence) / 2)))
+        intervals = over_rows(fn, model, x, row_keys(key, x, method), index=index, reference=reference)
     with np.errstate(over="ignore"):
         mass, low, high = (np.exp(np.asarray(values, np.float64)) for values in intervals[:3])
     return Normalization(mass, low, high, np.asarray(intervals[3]), confidence, tolerance)
 
 
 def recalibrate(model: EBM, x: Any, *, key: Key, num: int = 1000, index: Any = None, reference: PyTree = None) -> EBM:
-    """The model with the constant added to tau that minimizes the objective on these x: their mean mass becomes 1."""
+    """Add the constant to tau that minimizes the objective on these x: their mean mass becomes 1.
+
+    Parameters
+    ----------
+    model
+        The model.
+    x
+        Features, one row each.
+    key
+        A PRNG key.
+    num
+        The number of draws for each row.
+    index, reference
+        As for `normalization`.
+
+    Returns
+    -------
+    EBM
+        The model with a `model.Shifted` tau.
+    """
     _check_num(num)
-    index = check_index(model, index, np.shape(x)[:1], learned=True)
-    keys = jax.random.split(key, np.shape(x)[0])
-    draws = over_rows(_Draws(num), model, x, keys, index, reference=reference)
+    index = check_index(model, index, x, learned=True)
+    draws = over_rows(
+        eqx.Partial(_draw, num), model, x, jax.random.split(key, np.shape(x)[0]), index=index, reference=reference
+    )
     shift = root(model, Weighted(*(a.ravel() for a in draws)))
     return eqx.tree_at(lambda model: model.tau, model, Shifted(model.tau, shift))
 
@@ -151,9 +185,8 @@ class _Interval(NamedTuple):
     effective: Scalar
 
 
-def _exact_interval(model, x, reference, index):
-    row = model.row(x, index, reference)
-    tau = model.tau(row)
+def _exact_interval(model: EBM, row: Row) -> _Interval:
+    tau = model.log_partition(row)
     mass, slope = jax.value_and_grad(lambda tau: exact.mass(model, row, tau))(tau)
     # Under KL the mass is its own slope; elsewhere g - tau matters as much as the slope says.
     relative = jnp.maximum(-slope / mass, 1) * _rounding(model, row, tau)
@@ -168,18 +201,13 @@ def _rounding(model: EBM, row: Row, tau: Scalar) -> Scalar:
     return ROUNDINGS * jnp.finfo(jnp.float32).eps * (jnp.abs(tau) + model.space.log_size + size)
 
 
-class _Draws(eqx.Module):
+def _draw(num: int, model: EBM, row: Row, key: Key) -> tuple[Array, Array]:
     """g - tau and log q/r of `num` draws from r, a mixture of all the modes that the surrogate knows and of q."""
-
-    num: int = eqx.field(static=True)
-
-    def __call__(self, model, x, reference, key, index):
-        row = model.row(x, index, reference)
-        r_key, draw_key = jax.random.split(key)
-        r = _proposal(model, row, r_key)
-        y = r.sample(self.num, key=draw_key)
-        g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y)
-        return g - model.tau(row), jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
+    r_key, draw_key = jax.random.split(key)
+    r = _proposal(model, row, r_key)
+    y = r.sample(num, key=draw_key)
+    g = jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y)
+    return g - model.log_partition(row), jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
 
 
 def _proposal(model: EBM, row: Row, key: Key) -> AbstractMeasure:
@@ -188,26 +216,20 @@ def _proposal(model: EBM, row: Row, key: Key) -> AbstractMeasure:
     return with_share_of_q(model.surrogate.proposal(model.g.coupling, row.theta, row.q, key=key), row.q, DEFENSE)
 
 
-class _Sampled(eqx.Module):
+def _sampled_interval(num: int, z: Scalar, model: EBM, row: Row, key: Key) -> _Interval:
     """The interval of one row by draws and chains; z is the normal quantile of the confidence."""
-
-    num: int = eqx.field(static=True)
-    z: Scalar
-
-    def __call__(self, model, x, reference, key, index):
-        row = model.row(x, index, reference)
-        tau = model.tau(row)
-        r_key, draw_key, anneal_key = jax.random.split(key, 3)
-        r, p = _proposal(model, row, r_key), target(model, row, tau)
-        log_weight = jax.vmap(lambda y: p.log_prob(y) - r.log_prob(y))
-        draws = log_weight(r.sample(self.num, key=draw_key))
-        chains = ANNEALING.draw(model, row, key=anneal_key, tau=tau)
-        mass, low, high, worth = _interval(draws, chains.log_weight, log_weight(chains.y), self.z)
-        rounding = _rounding(model, row, tau)
-        # A bound of the log-partition is certain. It also holds where the draws tell nothing.
-        bound = row.surrogate.tau - tau if row.surrogate is not None and isinstance(model.f, KL) else -jnp.inf
-        low, high = jnp.maximum(low, bound) - rounding, high + rounding
-        return _Interval(jnp.clip(mass, low, high), low, high, worth)
+    tau = model.log_partition(row)
+    r_key, draw_key, anneal_key = jax.random.split(key, 3)
+    r, p = _proposal(model, row, r_key), target(model, row, tau)
+    log_weight = jax.vmap(lambda y: p.log_prob(y) - r.log_prob(y))
+    draws = log_weight(r.sample(num, key=draw_key))
+    chains = ANNEALING.draw(model, row, key=anneal_key, tau=tau)
+    mass, low, high, effective = _interval(draws, chains.log_weight, log_weight(chains.y), z)
+    rounding = _rounding(model, row, tau)
+    # A bound of the log-partition is certain. It also holds where the draws tell nothing.
+    bound = row.surrogate.tau - tau if row.surrogate is not None and isinstance(model.f, KL) else -jnp.inf
+    low, high = jnp.maximum(low, bound) - rounding, high + rounding
+    return _Interval(jnp.clip(mass, low, high), low, high, effective)
 
 
 def _interval(
@@ -232,10 +254,10 @@ def _interval(
     low = jnp.maximum(mass - jnp.hypot(error, of_draw), 0)
     high = mass + of_draw + of_chain + jnp.hypot(error, of_draw + of_chain)
     squares = jnp.sum(covered**2) / covered.size**2 + jnp.sum(others**2) / others.size**2
-    worth = jnp.nan_to_num(mass**2 / squares)
-    known = (worth >= MIN_EFFECTIVE) & jnp.isfinite(high)
+    effective = jnp.nan_to_num(mass**2 / squares)
+    known = (effective >= MIN_EFFECTIVE) & jnp.isfinite(high)
     low, high = jnp.where(known, low, 0), jnp.where(known, high, jnp.inf)
-    return _Interval(jnp.log(mass) + top, jnp.log(low) + top, jnp.log(high) + top, worth)
+    return _Interval(jnp.log(mass) + top, jnp.log(low) + top, jnp.log(high) + top, effective)
 
 
 def _log_mean(log_weight: Float[Array, " n"]) -> Scalar:

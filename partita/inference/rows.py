@@ -1,4 +1,4 @@
-"""How every answer goes over the rows of x."""
+"""How every answer goes over the rows of x: a function of one row, under vmap and jit, in chunks of fixed shapes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import budget
-from .._types import Array, Int, PyTree
+from .._types import Array, Int, Key, PyTree
 from ..batches import check_features, check_model, check_reference
 from ..divergences import KL
-from ..model import EBM
-from ..partition import UnseenRowError, table_of
+from ..model import EBM, UnseenRowError
 
 SHAPES = (16, 256)
 
@@ -23,68 +22,150 @@ def sum_over_rows(
     model: EBM,
     x: Any,
     *args: PyTree,
+    index: Int[Array, " n"] | None = None,
     reference: PyTree = None,
     width: int = 1,
     sharpen: bool = True,
 ) -> Any:
-    """`over_rows` for exact sums; `width` is the number of outputs that a row answers with.
+    """Call a function for every row as `over_rows` does, for exact sums.
 
     For f other than KL in double precision: there probabilities depend on g - tau, not on ratios, and densities of
-    Jensen-Shannon and reverse KL need more digits the more outputs there are. `sharpen=False` keeps the bound that f
-    has in float32, with which a learned tau was trained.
+    Jensen-Shannon and reverse KL need more digits the more outputs there are.
+
+    Parameters
+    ----------
+    fn, model, x, *args, index, reference
+        As for `over_rows`.
+    width
+        The number of outputs that a row answers with.
+    sharpen
+        False keeps the bound that f has in float32, with which a learned tau was trained.
+
+    Returns
+    -------
+    pytree
+        As of `over_rows`.
     """
-    many = budget.sums_many_terms(budget.method(model), width)
+    small = budget.sums_many_terms(budget.method(model), width)
     if isinstance(model.f, KL):
-        return over_rows(fn, model, x, *args, reference=reference, small=many)
+        return over_rows(fn, model, x, *args, index=index, reference=reference, small=small)
     with jax.enable_x64(True):
-        precise, reference, args = _double((model, reference, args))
+        precise, reference, args = jax.tree.map(
+            lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, (model, reference, args)
+        )
         if sharpen:
             precise = eqx.tree_at(lambda model: model.f, precise, model.f.sharpened())
-        found = over_rows(fn, precise, x, *args, reference=reference, small=many)
-    return jax.tree.map(lambda a: jax.device_put(np.asarray(a)), found)
+        results = over_rows(fn, precise, x, *args, index=index, reference=reference, small=small)
+    return jax.tree.map(lambda a: jax.device_put(np.asarray(a)), results)
 
 
-def _double(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda a: jnp.asarray(a, jnp.float64) if eqx.is_inexact_array(a) else a, tree)
+def over_rows(
+    fn: Callable,
+    model: EBM,
+    x: Any,
+    *args: PyTree,
+    index: Int[Array, " n"] | None = None,
+    reference: PyTree = None,
+    small: bool = False,
+) -> Any:
+    """Call fn(model, row_i, *args_i) for every row, in padded chunks of one of `SHAPES`.
 
+    Parameters
+    ----------
+    fn
+        A function at the level of a module, or an `eqx.Partial` of one: it is a key of the compiled programs.
+    model
+        The model.
+    x
+        Features, an array or a sparse matrix with one row each.
+    *args
+        Pytrees whose arrays have the rows as leading axis.
+    index
+        Positions of the rows in the training set.
+    reference
+        A measure q(.|x) whose arrays have the rows as leading axis; None: the model's own q.
+    small
+        Whether a row takes so long that chunks have the smallest shape.
 
-def over_rows(fn: Callable, model: EBM, x: Any, *args: PyTree, reference: PyTree = None, small: bool = False) -> Any:
-    """fn(model, x_i, reference_i, *args_i) for every row, in padded chunks of one of `SHAPES`, the `small` one say."""
+    Returns
+    -------
+    pytree
+        The results, with the rows as leading axis.
+    """
     x = check_features(x)
     n = x.shape[0]
     check_model(model, x.shape[1:])
     check_reference(model, reference, n)
     shape = SHAPES[0] if small else next((s for s in SHAPES if n <= s), SHAPES[-1])
-    found = []
+    chunks = []
     for start in range(0, n, shape):
         rows = np.minimum(np.arange(start, start + shape), n - 1)
         # Sparse features become dense one chunk at a time.
         dense = x[rows] if isinstance(x, np.ndarray) else x[rows].toarray()
-        rest = jax.tree.map(lambda a, rows=rows: a[rows], (reference, *args))
-        found.append(_vmapped(fn, model, jnp.asarray(dense), *rest))
+        rest = jax.tree.map(lambda a, rows=rows: a[rows], (index, reference, *args))
+        chunks.append(_vmapped(fn, model, jnp.asarray(dense), *rest))
     # By numpy: jax would compile a slice for every n, and jnp.asarray a copy.
-    return jax.tree.map(lambda *parts: jax.device_put(np.concatenate([np.asarray(p) for p in parts])[:n]), *found)
+    return jax.tree.map(lambda *parts: jax.device_put(np.concatenate([np.asarray(p) for p in parts])[:n]), *chunks)
 
 
 @eqx.filter_jit
-def _vmapped(fn: Callable, model: EBM, x: Array, *args: PyTree) -> PyTree:
-    return jax.vmap(lambda x, *args: fn(model, x, *args))(x, *args)
+def _vmapped(fn: Callable, model: EBM, x: Array, index: Any, reference: PyTree, *args: PyTree) -> PyTree:
+    return jax.vmap(lambda x, index, q, *args: fn(model, model.row(x, index, q), *args))(x, index, reference, *args)
 
 
-def check_index(model: EBM, index: Any, rows: tuple[int, ...], *, learned: bool) -> Int[Array, " n"] | None:
-    """Positions in the training set, which only a `partition.Table` needs."""
-    table = table_of(model.tau)
+def row_keys(key: Key | None, x: Any, method: Any) -> Array:
+    """Split a key into one for each row.
+
+    Parameters
+    ----------
+    key
+        The key; None is refused.
+    x
+        Features, one row each.
+    method
+        What draws, for the message.
+
+    Returns
+    -------
+    array of shape (n,)
+        The keys.
+    """
+    if key is None:
+        raise ValueError(f"method={method!r} draws: give a key, as in key=jax.random.key(0).")
+    return jax.random.split(key, np.shape(x)[0])
+
+
+def check_index(model: EBM, index: Any, x: Any, *, learned: bool) -> Int[Array, " n"] | None:
+    """Check positions in the training set, which only a `model.Table` needs.
+
+    Parameters
+    ----------
+    model
+        The model.
+    index
+        One position per row of x, or None.
+    x
+        Features, one row each.
+    learned
+        Whether the learned tau is asked for, so that a table cannot do without them.
+
+    Returns
+    -------
+    array of shape (n,) or None
+        The positions.
+    """
+    table = model.tau.table
     if index is None:
         if learned and table is not None:
             raise UnseenRowError(
-                "tau is a partition.Table: it knows training rows only. Pass their `index`, use method='exact', or "
-                "train with partition.Network."
+                "tau is a model.Table: it knows training rows only. Pass their `index`, use method='exact', or "
+                "train with model.Network."
             )
         return None
     index = np.asarray(index)
-    if index.shape != rows or index.dtype.kind not in "iu":
+    if index.shape != np.shape(x)[:1] or index.dtype.kind not in "iu":
         raise ValueError(f"index must hold integers, one per row of x; got {index.dtype} of shape {index.shape}.")
     if table is not None and not ((index >= 0) & (index < table.values.shape[0])).all():
         known = table.values.shape[0]
-        raise ValueError(f"index must be between 0 and {known - 1}: partition.Table knows {known} rows; got {index}.")
+        raise ValueError(f"index must be between 0 and {known - 1}: model.Table knows {known} rows; got {index}.")
     return jnp.asarray(index)

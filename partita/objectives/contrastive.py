@@ -44,7 +44,7 @@ class NCE(AbstractObjective):
         draws = r.draw(self.num_samples, model, rows, shared=False, key=key)
 
         def of_row(row, y, log_r, noise, log_weight):
-            score = lambda y: model.g.coupling(row.theta, y) - model.tau(row) - math.log(self.num_samples)  # noqa: E731
+            score = lambda y: model.g.coupling(row.theta, y) - model.log_partition(row) - math.log(self.num_samples)  # noqa: E731
             observed = score(y) + row.q.log_prob(y) - log_r
             drawn = jax.vmap(score)(noise) + log_weight
             told = jnp.mean(drawn < 0)

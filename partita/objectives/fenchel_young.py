@@ -3,9 +3,8 @@
 import equinox as eqx
 import jax
 
-from .. import oracles
-from ..oracles import AbstractOracle
-from ..regularizers import AbstractRegularizer, Nothing, SquaredNorm
+from .. import argmax
+from ..argmax import AbstractOracle, AbstractRegularizer, Nothing, SquaredNorm
 from .base import AbstractEnergyObjective, check_whole, mean
 
 
@@ -22,11 +21,11 @@ class AbstractFenchelYoung(AbstractEnergyObjective):
     def check(self, model):
         coupling = model.g.coupling
         if self.oracle is None:
-            oracles.oracle(coupling, self.regularizer)
+            argmax.oracle(coupling, self.regularizer)
         elif not self.oracle.serves(coupling) or self.oracle.regularizer != self.regularizer:
             raise ValueError(
                 f"The oracle, {self.oracle}, is not for a {type(coupling).__name__} coupling with {self.regularizer}. "
-                "Leave it out for the one of oracles.oracle."
+                "Leave it out for the one of argmax.oracle."
             )
         if not model.q.is_uniform:
             raise ValueError(
@@ -37,7 +36,7 @@ class AbstractFenchelYoung(AbstractEnergyObjective):
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         coupling = model.g.coupling
-        solve = oracles.oracle(coupling, self.regularizer) if self.oracle is None else self.oracle
+        solve = argmax.oracle(coupling, self.regularizer) if self.oracle is None else self.oracle
 
         def of_row(x, y):
             theta = model.g.h(x)
@@ -52,7 +51,7 @@ class AbstractFenchelYoung(AbstractEnergyObjective):
 class GeneralizedFenchelYoung(AbstractFenchelYoung):
     """The generalized Fenchel-Young loss: with a strictly convex Omega the argmax is one point, and the loss smooth.
 
-    The `oracle` finds the argmax: that of `oracles.oracle` unless given, a coarser one say.
+    The `oracle` finds the argmax: that of `argmax.oracle` unless given, a coarser one say.
     """
 
     regularizer: AbstractRegularizer = SquaredNorm(1.0)

@@ -68,7 +68,7 @@ class MinMin(AbstractObjective):
 
 def _terms(model: EBM, row: Row, y: Array, free: Array | None, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
     """The loss of one row; the terms whose mean is the mass sum_y q (f+*)'(g - tau), 1 when normalized; max |g|."""
-    tau = model.tau(row)
+    tau = model.log_partition(row)
     coupling = model.g.coupling
     g = coupling.scores(row.theta, draws.y) if draws.shared else jax.vmap(coupling, (None, 0))(row.theta, draws.y)
     conjugate, mass = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))(g - tau, draws.log_weight)

@@ -1,39 +1,149 @@
-"""Oracles: argmax of Phi(theta, mu) - Omega(mu) over the hull C, and of log p over Y by local search.
+"""Argmax of Phi(theta, mu) - Omega(mu) over the hull C: the regularizers Omega, and the oracles that solve it.
 
 The argmax mu carries no gradient: by the envelope theorem the gradient of the largest value, in theta and in the
-coupling's parameters, is that of Phi at mu held fixed. Which solver serves which coupling and regularizer is the table
-at the end.
+coupling's parameters, is that of Phi at mu held fixed.
 """
 
 import abc
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Int, Key, Row, Scalar
-from .divergences import KL
-from .model import EBM
+from ._types import Array, Float, Int, Scalar
 from .networks import without_gradient
-from .regularizers import AbstractEuclidean, AbstractRegularizer, Nothing
 from .structures import AbstractCoupling, AbstractPolytope
 
 __all__ = [
+    "AbstractEuclidean",
     "AbstractOracle",
+    "AbstractRegularizer",
     "ClosedForm",
     "CoordinateAscent",
-    "LocalSearch",
-    "PoolSearch",
+    "Entropy",
+    "Nothing",
     "ProximalGradient",
     "Solved",
-    "coarse",
+    "SquaredNorm",
+    "coarse_oracle",
     "oracle",
     "rounded",
 ]
 
 TINY = 1e-12
 GROW, SHRINK, LARGEST_STEP = 1.3, 0.5, 1e4
+
+
+class AbstractRegularizer(eqx.Module):
+    """Omega = strength times a strictly convex function of mu, the `unit`, whose own argmax is the `link`."""
+
+    strength: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def serves(self, polytope: AbstractPolytope) -> bool:
+        """Whether its argmax over this polytope is known."""
+
+    @abc.abstractmethod
+    def unit(self, polytope: AbstractPolytope, mu: Float[Array, " *shape"]) -> Scalar:
+        """Omega at strength one; for `Nothing`, what its proximal steps measure distance by."""
+
+    @abc.abstractmethod
+    def link(self, polytope: AbstractPolytope, eta: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+        """argmax over C of <eta, mu> - unit(mu)."""
+
+    @abc.abstractmethod
+    def mirror(self, polytope: AbstractPolytope, eta: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+        """A point where the gradient of the unit is eta, in C or out of it."""
+
+    @abc.abstractmethod
+    def slope(self, eta: Float[Array, " *shape"], mu: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+        """The gradient of the unit at mu = link(eta), up to what is constant on C."""
+
+    def __call__(self, polytope: AbstractPolytope, mu: Float[Array, " *shape"]) -> Scalar:
+        """Omega(mu)."""
+        return self.strength * self.unit(polytope, mu)
+
+    def argmax(self, polytope: AbstractPolytope, theta: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
+        """argmax over C of <theta, mu> - Omega(mu)."""
+        return self.link(polytope, theta / self.strength)
+
+
+class AbstractEuclidean(AbstractRegularizer):
+    """Distances by the squared norm."""
+
+    def serves(self, polytope):
+        return True
+
+    def unit(self, polytope, mu):
+        return 0.5 * jnp.sum(mu**2)
+
+    def link(self, polytope, eta):
+        return polytope.project(eta)
+
+    def mirror(self, polytope, eta):
+        return eta
+
+    def slope(self, eta, mu):
+        return mu
+
+
+class Nothing(AbstractEuclidean):
+    """Omega = 0."""
+
+    strength: float = eqx.field(static=True)
+
+    def __init__(self):
+        self.strength = 0.0
+
+    def argmax(self, polytope, theta):
+        return polytope.encode(polytope.argmax(theta)).astype(theta.dtype)
+
+
+class SquaredNorm(AbstractEuclidean):
+    """Omega(mu) = strength / 2 |mu|^2: the argmax of a linear score is a projection, and may be a vertex."""
+
+    strength: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self):
+        _check_strength(self)
+
+
+class Entropy(AbstractRegularizer):
+    """Omega(mu) = -strength H(mu), summed over the labels, on or off, where mu holds probabilities of
+    labels, and over the entries of mu elsewhere (`AbstractPolytope.negative_entropy`).
+
+    Polytopes whose points are no probabilities have none, as the permutahedron; Birkhoff scores the same rankings.
+    """
+
+    strength: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self):
+        _check_strength(self)
+
+    def serves(self, polytope):
+        return polytope.entropy_argmax(jnp.zeros(polytope.shape)) is not None
+
+    def unit(self, polytope, mu):
+        return polytope.negative_entropy(mu)
+
+    def link(self, polytope, eta):
+        mu = polytope.entropy_argmax(eta)
+        if mu is None:
+            raise ValueError(f"{polytope} has no entropy.")
+        return mu
+
+    def mirror(self, polytope, eta):
+        return self.link(polytope, eta)
+
+    def slope(self, eta, mu):
+        # Not log mu, which is lost where mu rounds to 0.
+        return eta
+
+
+def _check_strength(regularizer: AbstractRegularizer) -> None:
+    name, strength = type(regularizer).__name__, regularizer.strength
+    if not 0 < strength < float("inf"):
+        raise ValueError(f"{name} needs a positive, finite strength; got {strength}. For none use Nothing().")
 
 
 class Solved(eqx.Module):
@@ -175,10 +285,6 @@ class ProximalGradient(AbstractOracle):
         return jax.lax.while_loop(lambda carry: carry[-1], improve, start)[0][0]
 
 
-# What serves which coupling and regularizer; the first that does.
-_TABLE = (ClosedForm, CoordinateAscent, ProximalGradient)
-
-
 def oracle(coupling: AbstractCoupling, regularizer: AbstractRegularizer) -> AbstractOracle:
     """The oracle of the table, or an error that names what has none."""
     if not regularizer.serves(coupling.polytope):
@@ -186,128 +292,18 @@ def oracle(coupling: AbstractCoupling, regularizer: AbstractRegularizer) -> Abst
             f"No oracle serves a {type(coupling).__name__} coupling on {coupling.polytope} with {regularizer}. Use "
             "SquaredNorm, or for rankings a coupling on Birkhoff."
         )
-    return next(found for found in (serving(regularizer) for serving in _TABLE) if found.serves(coupling))
+    kinds = (ClosedForm, CoordinateAscent, ProximalGradient)
+    return next(chosen for chosen in (kind(regularizer) for kind in kinds) if chosen.serves(coupling))
 
 
-def coarse(coupling: AbstractCoupling, regularizer: AbstractRegularizer) -> AbstractOracle:
+def coarse_oracle(coupling: AbstractCoupling, regularizer: AbstractRegularizer) -> AbstractOracle:
     """The oracle of the table, but where that one iterates it ends early: a start to climb from, or noisy gradients,
     need no more, and of 174 labels it takes seconds to find the argmax to the last digit.
     """
-    found = oracle(coupling, regularizer)
-    return ProximalGradient(regularizer, 50, 1e-3) if isinstance(found, ProximalGradient) else found
+    chosen = oracle(coupling, regularizer)
+    return ProximalGradient(regularizer, 50, 1e-3) if isinstance(chosen, ProximalGradient) else chosen
 
 
 def rounded(polytope: AbstractPolytope, mu: Float[Array, " *shape"]) -> Int[Array, " *y"]:
     """The y whose phi(y) is nearest to mu: argmax <mu, phi(y)> - 1/2 |phi(y)|^2, where only the Cube's norms differ."""
     return polytope.argmax(mu - 0.5)
-
-
-class LocalSearch(eqx.Module):
-    """A likely y that no single local move makes more likely: steepest ascent from several starts, the best end.
-
-    One start is the rounded argmax of g over C, the others are drawn from the model's surrogate, or from q where it has
-    none. A density other than exp(g) under a q that is not uniform needs tau: the learned one.
-    """
-
-    restarts: int = eqx.field(static=True, default=8)
-    max_steps: int = eqx.field(static=True, default=1000)
-
-    def __check_init__(self):
-        if self.restarts < 1 or self.max_steps < 1:
-            raise ValueError(
-                f"LocalSearch needs restarts >= 1 and max_steps >= 1; got {self.restarts}, {self.max_steps}."
-            )
-
-    def __call__(self, model: EBM, row: Row, *, key: Key) -> Int[Array, " *y"]:
-        coupling = model.g.coupling
-        r = row.q if row.surrogate is None else row.surrogate.r
-        relaxed = rounded(coupling.polytope, coarse(coupling, Nothing())(coupling, row.theta).mu)
-        starts = relaxed[None]
-        if self.restarts > 1:
-            starts = jnp.concatenate([starts, r.sample(self.restarts - 1, key=key)])
-        rate = _log_score(model, row)
-
-        def score(y):
-            return rate(coupling(row.theta, y), y)
-
-        def step(carry):
-            y, value, i, _ = carry
-            near = model.space.moves(y)
-            values = jax.vmap(rate)(coupling.around(row.theta, y), near)
-            best = jnp.argmax(values)
-            better = values[best] > value
-            y, value = jnp.where(better, near[best], y), jnp.where(better, values[best], value)
-            return y, value, i + 1, better & (i + 1 < self.max_steps)
-
-        def climb(y):
-            if not model.space.max_degree:
-                return y, score(y)
-            end = jax.lax.while_loop(lambda carry: carry[-1], step, (y, score(y), 0, jnp.asarray(True)))[0]
-            return end, score(end)
-
-        # One start after the other: all moves of all starts of all rows at once would be gigabytes at k = 174.
-        ends, values = jax.lax.map(climb, starts)
-        return ends[jnp.argmax(values)]
-
-
-class PoolSearch(eqx.Module):
-    """Several likely outputs: a pool that takes in the local moves of all that it holds, as long as one is better than
-    its worst. It starts with the end of a `LocalSearch` and draws from the model's surrogate, or from q.
-
-    The outputs are different; the best of them need not be the best of all.
-    """
-
-    restarts: int = eqx.field(static=True, default=8)
-    max_steps: int = eqx.field(static=True, default=1000)
-
-    def __check_init__(self):
-        LocalSearch(self.restarts, self.max_steps)
-
-    def __call__(
-        self, model: EBM, row: Row, num: int, *, key: Key
-    ) -> tuple[Int[Array, " num *y"], Float[Array, " num"]]:
-        search_key, draw_key = jax.random.split(key)
-        coupling, rate = model.g.coupling, _log_score(model, row)
-        r = row.q if row.surrogate is None else row.surrogate.r
-        size = max(num, self.restarts)
-        first = LocalSearch(self.restarts, self.max_steps)(model, row, key=search_key)
-        y = jnp.concatenate([first[None], r.sample(size - 1, key=draw_key)])
-        score = jax.vmap(lambda y: rate(coupling(row.theta, y), y))(y)
-
-        def step(carry):
-            y, score, i, _ = carry
-            near = jax.vmap(model.space.moves)(y)
-            values = jax.vmap(lambda y, near: jax.vmap(rate)(coupling.around(row.theta, y), near))(y, near)
-            # A place that is not filled has no moves.
-            values = jnp.where(jnp.isneginf(score)[:, None], -jnp.inf, values)
-            both = jnp.concatenate([y, near.reshape(-1, *model.space.shape)])
-            new_y, new = _distinct(both, jnp.concatenate([score, values.ravel()]), size)
-            better = jnp.any(new > score)
-            return jnp.where(better, new_y, y), jnp.where(better, new, score), i + 1, better & (i + 1 < self.max_steps)
-
-        start = (*_distinct(y, score, size), 0, jnp.asarray(True))
-        end = jax.lax.while_loop(lambda carry: carry[-1], step, start) if model.space.max_degree else start
-        return end[0][:num], end[1][:num]
-
-
-def _distinct(y: Int[Array, " n *y"], score: Float[Array, " n"], num: int) -> tuple[Array, Array]:
-    """The `num` outputs with the largest scores, each once; where there are fewer, the rest have -inf."""
-    # Equal outputs are neighbors once sorted by two random sums of their entries.
-    flat = y.reshape(len(y), -1).astype(jnp.uint32)
-    codes = flat @ jax.random.bits(jax.random.key(0), (flat.shape[1], 2), jnp.uint32)
-    order = jnp.lexsort((-score, codes[:, 0], codes[:, 1]))
-    y, score = y[order], score[order]
-    again = (y[1:] == y[:-1]).reshape(len(y) - 1, -1).all(axis=1)
-    score = jnp.where(jnp.append(False, again), -jnp.inf, score)
-    score, best = jax.lax.top_k(score, num)
-    return y[best], score
-
-
-def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:
-    """(g, y) -> log p(y|x), up to what its order does not depend on."""
-    if row.q.is_uniform:
-        return lambda g, y: g
-    if isinstance(model.f, KL):
-        return lambda g, y: g + row.q.log_prob(y)
-    tau = model.tau(row)
-    return lambda g, y: row.q.log_prob(y) + model.f.log_density(g - tau)

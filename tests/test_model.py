@@ -13,25 +13,19 @@ from cases import COUPLINGS, DIVERGENCES, FEATURES, REFERENCES, model, neighbor_
 from partita import inference
 from partita._types import RESULTS, Row
 from partita.divergences import ChiSquare, JensenShannon
-from partita.energy import Energy
-from partita.model import EBM
+from partita.model import EBM, Energy, Network, Residual, Shifted, Table, UnseenRowError
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.partition import Network, Residual, Shifted, Table, UnseenRowError
 from partita.solver import Solver, fit
 from partita.structures import Hypercube, Permutations, PlackettLuce, Uniform
 
 KEY = jax.random.key(9)
 DECAY = optax.cosine_decay_schedule(1.0, 300)
 OF_X, OF_LOGITS = (MLP(size, (), width=4, key=KEY) for size in (FEATURES, 4))
-TAUS = {
-    "Table": lambda f: Table(6, f),
-    "Network": lambda f: Network(OF_X, f),
-    "Network-of-logits": lambda f: Network(OF_LOGITS, f, of_logits=True),
-}
+TAUS = {"Table": Table(6), "Network": Network(OF_X), "Network-of-logits": Network(OF_LOGITS, of_logits=True)}
 
 divergences = pytest.mark.parametrize("f", DIVERGENCES.values(), ids=DIVERGENCES)
-taus = pytest.mark.parametrize("make", TAUS.values(), ids=TAUS)
+taus = pytest.mark.parametrize("tau", TAUS.values(), ids=TAUS)
 
 
 @functools.cache
@@ -43,18 +37,20 @@ def row(i=0, index=True):
 
 @divergences
 @taus
-def test_tau_starts_at_minus_the_slope_of_f_at_one(make, f):
-    """-f'(1) is -1 for chi-square and 0 otherwise; there the density of g = 0 is 1."""
-    tau = make(f)(row(2))
-    assert tau.shape == ()
-    assert float(tau) == (-1 if isinstance(f, ChiSquare) else 0)
+def test_the_model_starts_tau_at_minus_the_slope_of_f_at_one(tau, f):
+    """-f'(1) is -1 for chi-square and 0 otherwise; there the density of g = 0 is 1. A tau itself starts at 0."""
+    assert float(tau(row(2))) == 0
+    start = EBM(Energy(Linear(FEATURES, 4, key=KEY), COUPLINGS["unary"]), tau, f=f).log_partition(row(2))
+    assert start.shape == ()
+    assert float(start) == (-1 if isinstance(f, ChiSquare) else 0)
     # One rounding of float32.
-    assert float(f.density(-tau)) == pytest.approx(1, abs=1e-6)
+    assert float(f.density(-start)) == pytest.approx(1, abs=1e-6)
 
 
 @taus
-def test_without_a_divergence_tau_is_that_of_kl(make):
-    assert float(make(None)(row())) == 0
+def test_without_a_divergence_tau_is_that_of_kl(tau):
+    ebm = EBM(Energy(Linear(FEATURES, 4, key=KEY), COUPLINGS["unary"]), tau)
+    assert float(ebm.log_partition(row())) == 0
 
 
 def test_table_has_one_value_per_training_row():
@@ -64,7 +60,7 @@ def test_table_has_one_value_per_training_row():
 
 def test_table_refuses_rows_it_does_not_hold():
     """The message names what to pass, and the alternatives."""
-    with pytest.raises(UnseenRowError, match=r"one number per training row.*`index`.*exact.*partition\.Network"):
+    with pytest.raises(UnseenRowError, match=r"one number per training row.*`index`.*exact.*model\.Network"):
         Table(6)(row(index=False))
 
 
@@ -74,10 +70,10 @@ def test_a_table_of_no_rows_is_refused(n):
         Table(n)
 
 
-def test_network_adds_its_start_to_the_body():
+def test_the_model_adds_the_start_of_f_to_the_body():
     body = MLP(FEATURES, (), width=4, zero=False, key=KEY)
-    f = ChiSquare()
-    np.testing.assert_allclose(Network(body, f)(row(index=False)), body(row().x) - 1, rtol=1e-6)
+    ebm = EBM(Energy(Linear(FEATURES, 4, key=KEY), COUPLINGS["unary"]), Network(body), f=ChiSquare())
+    np.testing.assert_allclose(ebm.log_partition(row(index=False)), body(row().x) - 1, rtol=1e-6)
 
 
 def test_network_of_logits_reads_theta_only():
@@ -143,7 +139,7 @@ def answers(ebm, x):
     def one(x):
         row = ebm.row(x)
         score = jax.vmap(lambda y: (ebm.log_prob(row, y), ebm.g(x, y), row.q.log_prob(y)))
-        return *score(ebm.space.elements()), ebm.tau(row)
+        return *score(ebm.space.elements()), ebm.log_partition(row)
 
     return (np.asarray(a, np.float64) for a in jax.jit(jax.vmap(one))(x))
 
@@ -177,7 +173,7 @@ def test_log_prob_takes_another_tau():
     ebm = a_model("unary")
     row, y = ebm.row(jnp.ones(FEATURES)), jnp.array([0, 1, 1, 0])
     other = jnp.asarray(2.5)
-    expected = ebm.log_prob(row, y) + ebm.tau(row) - other
+    expected = ebm.log_prob(row, y) + ebm.log_partition(row) - other
     np.testing.assert_allclose(ebm.log_prob(row, y, other), expected, rtol=1e-5)
 
 
@@ -195,10 +191,10 @@ def test_a_row_has_its_own_reference_where_one_comes_with_the_data():
 
 
 def test_shifted_adds_its_constant():
-    tau = eqx.tree_at(lambda t: t.values, Table(6, ChiSquare()), jnp.arange(6.0))
+    tau = eqx.tree_at(lambda t: t.values, Table(6), jnp.arange(6.0))
     shifted = Shifted(tau, jnp.asarray(0.25))
     assert float(shifted(row(3))) == 3.25
-    assert shifted.start == tau.start
+    assert shifted.table is tau
     assert float(Shifted(shifted, jnp.asarray(-0.5))(row(3))) == 2.75
 
 
@@ -267,7 +263,7 @@ def test_a_constant_added_by_a_network_moves_a_residual_as_much():
 @pytest.mark.parametrize("name", ["classes", "ising-subsets", "neural-sets"])
 def test_residual_is_refused_where_there_is_no_surrogate(name):
     coupling = type(COUPLINGS[name]).__name__
-    with pytest.raises(ValueError, match=rf"partition\.Residual corrects .* a {coupling} coupling on .* has none"):
+    with pytest.raises(ValueError, match=rf"model\.Residual corrects .* a {coupling} coupling on .* has none"):
         EBM(Energy(OF_X, COUPLINGS[name]), Residual(OF_X))
 
 
@@ -276,7 +272,7 @@ def test_residual_is_refused_where_there_is_no_surrogate(name):
 def test_residual_is_refused_under_other_divergences(name, f):
     """tau_0 bounds the log-partition of KL; an amortized surrogate, which serves every f, changes nothing in that."""
     for near in (None, neighbor_of(COUPLINGS["neural-sets"])) if name == "neural-sets" else (None,):
-        with pytest.raises(ValueError, match=rf"partition\.Residual corrects .*under {type(f).__name__}.*for KL"):
+        with pytest.raises(ValueError, match=rf"model\.Residual corrects .*under {type(f).__name__}.*for KL"):
             EBM(Energy(OF_X, COUPLINGS[name]), Residual(OF_X), f=f, surrogate=near)
 
 

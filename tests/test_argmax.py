@@ -12,9 +12,17 @@ import scipy.optimize
 import scipy.special
 from cases import COUPLINGS, POLYTOPES, jit
 
+from partita.argmax import (
+    ClosedForm,
+    CoordinateAscent,
+    Entropy,
+    Nothing,
+    ProximalGradient,
+    SquaredNorm,
+    oracle,
+    rounded,
+)
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural
-from partita.oracles import ClosedForm, CoordinateAscent, ProximalGradient, oracle, rounded
-from partita.regularizers import Entropy, Nothing, SquaredNorm
 from partita.structures import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
 
 # Slopes are good to 1e-5 of the largest one where an oracle stops, and to rounding in closed forms; moving all labels
