@@ -118,8 +118,8 @@ def calibration_error(y: Any, marginals: Any, bins: int = 10) -> float:
 
     All labels of all rows are binned together, between quantiles of the marginals; equal ones share a bin.
     """
-    found = calibration_bins(y, marginals, bins)
-    return float(found.num @ np.abs(found.share - found.marginal) / found.num.sum())
+    result = calibration_bins(y, marginals, bins)
+    return float(result.num @ np.abs(result.share - result.marginal) / result.num.sum())
 
 
 def calibration_bins(y: Any, marginals: Any, bins: int = 10) -> Bins:

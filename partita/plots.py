@@ -83,10 +83,10 @@ def log_partitions(learned: Any, truth: Any, *, error: Any = None, ax: Axes | No
     faint = np.clip(30 / np.sqrt(truth.size), 0.15, 0.8)
     ax.scatter(truth, learned, s=14, color=BLUE, alpha=faint, linewidths=0, zorder=3, rasterized=truth.size > 5000)
     ax.set(xlim=limits, ylim=limits, aspect="equal", xlabel="log-partition", ylabel="learned tau")
-    said = f"mean |difference| {difference:.3g}"
+    message = f"mean |difference| {difference:.3g}"
     if learned.std() > 0 and truth.std() > 0:
-        said += f"\ncorrelation {np.corrcoef(learned, truth)[0, 1]:.3f}"
-    _corner(ax, said)
+        message += f"\ncorrelation {np.corrcoef(learned, truth)[0, 1]:.3f}"
+    _corner(ax, message)
     return ax
 
 
@@ -96,28 +96,28 @@ def reliability(y: Any, marginals: Any, *, bins: int = 10, ax: Axes | None = Non
     Bins are those of `metrics.calibration_error`; bars are exact binomial 95 % intervals of independent labels. The
     gray columns are the number of labels in each bin.
     """
-    found = calibration_bins(y, marginals, bins)
+    result = calibration_bins(y, marginals, bins)
     ax = _axes(ax, (5.8, 4.8))
-    on = np.rint(found.share * found.num)
+    on = np.rint(result.share * result.num)
     # Clopper and Pearson; at the ends the quantiles of the degenerate beta are 0 and 1.
-    low = np.where(on > 0, scipy.stats.beta.ppf(0.025, np.maximum(on, 1), found.num - on + 1), 0)
-    high = np.where(on < found.num, scipy.stats.beta.ppf(0.975, on + 1, np.maximum(found.num - on, 1)), 1)
+    low = np.where(on > 0, scipy.stats.beta.ppf(0.025, np.maximum(on, 1), result.num - on + 1), 0)
+    high = np.where(on < result.num, scipy.stats.beta.ppf(0.975, on + 1, np.maximum(result.num - on, 1)), 1)
     # Rare labels have small marginals only; the empty part of the square is left out.
-    top = min(1.02, 1.1 * max(found.marginal.max(), high.max()))
+    top = min(1.02, 1.1 * max(result.marginal.max(), high.max()))
     ax.plot((0, 1), (0, 1), color=GRAY, linestyle="--", linewidth=1)
-    spread = np.maximum([found.share - low, high - found.share], 0)
+    spread = np.maximum([result.share - low, high - result.share], 0)
     ax.errorbar(
-        found.marginal, found.share, yerr=spread, color=BLUE, marker="o", markersize=4, capsize=2, linewidth=1.2
+        result.marginal, result.share, yerr=spread, color=BLUE, marker="o", markersize=4, capsize=2, linewidth=1.2
     )
     ax.set(
         xlim=(-0.02 * top, top), ylim=(-0.02 * top, top), box_aspect=1, xlabel="marginal", ylabel="share of labels on"
     )
     below = ax.twinx()
-    width = np.maximum(found.high - found.low, 0.006 * top)
-    middle = (found.low + found.high) / 2
-    below.bar(middle, found.num, width, color="#e8e8e8", edgecolor="#bbbbbb", linewidth=0.6)
+    width = np.maximum(result.high - result.low, 0.006 * top)
+    middle = (result.low + result.high) / 2
+    below.bar(middle, result.num, width, color="#e8e8e8", edgecolor="#bbbbbb", linewidth=0.6)
     # The columns take the lower fifth; the curve lies over them.
-    below.set(ylim=(-0.1 * found.num.max(), 5 * found.num.max()), yticks=(0, found.num.max()), box_aspect=1)
+    below.set(ylim=(-0.1 * result.num.max(), 5 * result.num.max()), yticks=(0, result.num.max()), box_aspect=1)
     below.set_ylabel("labels in a bin", loc="bottom", color=GRAY)
     below.tick_params(colors=GRAY)
     ax.set_zorder(below.get_zorder() + 1)
@@ -186,8 +186,8 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 def _draw_measures(ax: Axes, at: np.ndarray, value: np.ndarray) -> None:
     best = int(np.argmin(value))
     ax.plot(at, value, color=VERMILION, marker=".", markersize=4, label="held out")
-    said = f"best: {value[best]:.4g} at step {at[best]:.0f}"
-    ax.plot(at[best], value[best], color=VERMILION, marker="*", markersize=13, linestyle="none", label=said)
+    message = f"best: {value[best]:.4g} at step {at[best]:.0f}"
+    ax.plot(at[best], value[best], color=VERMILION, marker="*", markersize=13, linestyle="none", label=message)
     if ax.get_ylabel() == "":
         ax.set_ylabel("held-out measure", color=VERMILION)
         ax.tick_params(axis="y", colors=VERMILION)
@@ -232,5 +232,5 @@ def _names(labels: Iterable[Any] | None, k: int) -> list[str]:
 
 def _short(value: float) -> str:
     """Two digits, without what repeats in every cell: .42, 1, and 0 for what rounds to it."""
-    said = f"{value:.2f}"
-    return said.removeprefix("0") if 0.005 <= value < 0.995 else f"{value:.0f}"
+    message = f"{value:.2f}"
+    return message.removeprefix("0") if 0.005 <= value < 0.995 else f"{value:.0f}"

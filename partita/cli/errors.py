@@ -50,17 +50,17 @@ def _sentences(debug: bool) -> Iterator[None]:
 
 
 def _sentence(error: Exception) -> str:
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'The output could not be written'}: {error.strerror}."
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{said}. Install it: pip install {error.name}."
+        return f"{message}. Install it: pip install {error.name}."
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
-        return said
+        return message
     if isinstance(error, MemoryError):
-        return f"There is not enough memory. {said}".strip()
+        return f"There is not enough memory. {message}".strip()
     kind = type(error).__name__
-    return f"{kind}, which was not expected: {said.rstrip('.')}. Put --debug before the command for the traceback."
+    return f"{kind}, which was not expected: {message.rstrip('.')}. Put --debug before the command for the traceback."
 
 
 def _code(error: Exception) -> int:

@@ -64,10 +64,10 @@ def store(columns: Columns, path: Path | None) -> None:
 
 
 def as_csv(columns: Columns) -> bytes:
-    made = io.StringIO(newline="")
-    writer = csv.writer(made, lineterminator="\n")
+    result = io.StringIO(newline="")
+    writer = csv.writer(result, lineterminator="\n")
     writer.writerows([list(columns), *zip(*columns.values(), strict=True)])
-    return made.getvalue().encode()
+    return result.getvalue().encode()
 
 
 def as_lines(columns: Columns) -> bytes:
@@ -78,9 +78,9 @@ def as_lines(columns: Columns) -> bytes:
 def as_parquet(columns: Columns) -> bytes:
     import polars
 
-    made = io.BytesIO()
-    polars.DataFrame(columns).write_parquet(made)
-    return made.getvalue()
+    result = io.BytesIO()
+    polars.DataFrame(columns).write_parquet(result)
+    return result.getvalue()
 
 
 def as_json(values: dict[str, Any]) -> str:

@@ -26,15 +26,15 @@ class Sparse(NamedTuple):
 
 def read_csv(content: bytes, name: str) -> Fields:
     """Comma-separated text whose first line names the columns."""
-    found = _rows(io.StringIO(decoded(content, name), newline=""), name, '"')
-    if not found:
+    result = _rows(io.StringIO(decoded(content, name), newline=""), name, '"')
+    if not result:
         raise DataError(f"{name} is empty.")
-    line, columns = found[0][0], tuple(column.strip() for column in found[0][1])
+    line, columns = result[0][0], tuple(column.strip() for column in result[0][1])
     if len(columns) == 1 and (other := re.search("[;\t|]", columns[0])):
         raise DataError(f"{name}, line {line}: expected columns separated by commas, got {shown(other[0])}.")
     if is_numbers(columns) and columns != tuple(map(str, range(len(columns)))):
         raise DataError(f"{name}, line {line}: expected the names of the columns, got numbers; add a line of names.")
-    return _rectangular(name, columns, found[1:])
+    return _rectangular(name, columns, result[1:])
 
 
 def read_parquet(content: bytes, name: str) -> Frame:
@@ -66,8 +66,8 @@ def read_arff(content: bytes, name: str) -> Fields | Sparse:
     columns, start = _header(lines, name)
     rows = lines[start:]
     if not rows or not rows[0][1].startswith("{"):
-        found = _rows((line for _, line in rows), name, "'")
-        return _rectangular(name, columns, [(rows[i - 1][0], row) for i, row in found])
+        result = _rows((line for _, line in rows), name, "'")
+        return _rectangular(name, columns, [(rows[i - 1][0], row) for i, row in result])
     fields = Fields(name, columns, [[row[1:-1].strip()] for _, row in rows], [f"line {number}" for number, _ in rows])
     for i, (_, row) in enumerate(rows):
         if row[0] != "{" or row[-1] != "}":
@@ -129,10 +129,10 @@ def _header(lines: list[tuple[int, str]], name: str) -> tuple[tuple[str, ...], i
 
 def _attribute(where: str, line: str) -> str:
     """The name in a line such as @attribute 'Common Nighthawk' {0,1}."""
-    found = ATTRIBUTE.fullmatch(line)
-    if found is None:
+    result = ATTRIBUTE.fullmatch(line)
+    if result is None:
         raise DataError(f"{where}: expected @attribute name type, got {shown(line)}.")
-    name, kind = found.groups()
+    name, kind = result.groups()
     if not TYPE.fullmatch(kind):
         raise DataError(f"{where}: expected the type numeric, real, integer, string or {{...}}, got {shown(kind)}.")
     return re.sub(r"\\(.)", r"\1", name[1:-1]) if name[0] in "'\"" else name

@@ -32,13 +32,13 @@ def load(name: str, *, folder: Folder = None, download: bool = True) -> Dataset:
 
     Its files are looked for in `folder` (else in PARTITA_DATA), then in the cache, else they are downloaded.
     """
-    found = entry(name)
-    parts = [_part(found, file, content(file, folder, download)[1]) for file in found.files]
+    result = entry(name)
+    parts = [_part(result, file, content(file, folder, download)[1]) for file in result.files]
     x, y = _stacked([part.x for part in parts]), _stacked([part.y for part in parts])
-    if scipy.sparse.issparse(x) and not found.sparse:
+    if scipy.sparse.issparse(x) and not result.sparse:
         x, y = x.toarray(), y.toarray()
     train = parts[0].x.shape[0] if len(parts) > 1 else None
-    return Dataset(name, found.task, x, y, parts[0].feature_names, parts[0].classes, train, found.note)
+    return Dataset(name, result.task, x, y, parts[0].feature_names, parts[0].classes, train, result.note)
 
 
 def split(dataset: Dataset, *, seed: int = 0) -> Split:

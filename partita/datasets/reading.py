@@ -48,8 +48,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         n, d = self.x.shape
-        said = f"{n} rows, {d} features, {len(self.classes)} labels"
-        return f"Dataset({self.name!r}, {self.task!r}, {said}, train={self.train})"
+        message = f"{n} rows, {d} features, {len(self.classes)} labels"
+        return f"Dataset({self.name!r}, {self.task!r}, {message}, train={self.train})"
 
 
 def read(
@@ -203,8 +203,10 @@ def _rankings(table: Table, column: int, classes: Sequence[str] | None) -> tuple
             expected = f"expected a ranking of the labels {letters[0]} to {letters[-1]}"
             raise table.error(i, f"{expected}, got {shown(unknown[0])} in {shown(text)}.")
     if not any(">" in text for text in texts):
-        said = f"expected rankings such as 'b>a>c' in the column {shown(table.columns[column])}, got {shown(texts[0])}."
-        raise table.error(0, said)
+        message = (
+            f"expected rankings such as 'b>a>c' in the column {shown(table.columns[column])}, got {shown(texts[0])}."
+        )
+        raise table.error(0, message)
     try:
         codec, encoded = Rankings.fit_encode(np.array(texts, object), classes)
     except ValueError as error:

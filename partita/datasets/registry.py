@@ -83,8 +83,8 @@ def _multilabel(
     labeled: bool = False,
 ) -> Entry:
     folder = folder or name
-    made = tuple(File(f"multilabel/{folder}/{at}", f"{base}/{folder}/{at}", sha256) for at, sha256 in files.items())
-    return Entry(name, "multilabel", rows, *shape, made, cite, note, paper, sparse, labeled)
+    result = tuple(File(f"multilabel/{folder}/{at}", f"{base}/{folder}/{at}", sha256) for at, sha256 in files.items())
+    return Entry(name, "multilabel", rows, *shape, result, cite, note, paper, sparse, labeled)
 
 
 _TABLE = (
@@ -236,13 +236,13 @@ def names(task: Task | None = None) -> tuple[str, ...]:
     """The names that `load` knows, of one task or of both."""
     if task not in (None, "multilabel", "ranking"):
         raise ValueError(f"task must be 'multilabel', 'ranking' or None; got {task!r}.")
-    return tuple(name for name, made in SETS.items() if task in (None, made.task))
+    return tuple(name for name, result in SETS.items() if task in (None, result.task))
 
 
 def entry(name: str) -> Entry:
     """The row of the table with this name."""
     if name not in SETS:
         near = difflib.get_close_matches(name, SETS, n=1)
-        said = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"There is no data set {name!r}; there are {', '.join(sorted(SETS))}.{said}")
+        message = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"There is no data set {name!r}; there are {', '.join(sorted(SETS))}.{message}")
     return SETS[name]

@@ -105,30 +105,30 @@ def _held(file: File, folder: Folder) -> Path | None:
 
 
 def _state(file: File, path: Path | None) -> State:
-    found = None
+    result = None
     if path is not None:
         with contextlib.suppress(DataError):
-            found = _digest(unpacked(path.read_bytes(), path.name))
-    return State(file, path, file.sha256 or _recorded(file), found)
+            result = _digest(unpacked(path.read_bytes(), path.name))
+    return State(file, path, file.sha256 or _recorded(file), result)
 
 
 def _accepted(file: File, path: Path) -> bytes:
     """The content of a file whose checksum holds; where none is known, it is kept from now on."""
-    made = unpacked(path.read_bytes(), str(path))
-    found, record = _digest(made), _record(file)
+    result = unpacked(path.read_bytes(), str(path))
+    match, record = _digest(result), _record(file)
     expected = file.sha256 or _recorded(file)
     if expected is None:
         record.parent.mkdir(parents=True, exist_ok=True)
-        write({str(record): f"{found}\n".encode()})
-        said = f"{path.name} has no published checksum: that of this first use, sha256 {found}, is kept in {record}"
-        warnings.warn(f"{said}, and checked from now on.", stacklevel=2)
-    elif expected != found:
-        said = f"{path} is not the published file: expected content with sha256 {expected}, got {found}."
+        write({str(record): f"{match}\n".encode()})
+        message = f"{path.name} has no published checksum: that of this first use, sha256 {match}, is kept in {record}"
+        warnings.warn(f"{message}, and checked from now on.", stacklevel=2)
+    elif expected != match:
+        message = f"{path} is not the published file: expected content with sha256 {expected}, got {match}."
         if file.sha256 is None:
-            said = f"{path} has changed since its first use: expected content with sha256 {expected}, got {found}."
-            raise DataError(f"{said} If the change is meant, delete {record}.")
-        raise DataError(f"{said} Replace it by {file.url}, or delete it.")
-    return made
+            message = f"{path} has changed since its first use: expected content with sha256 {expected}, got {match}."
+            raise DataError(f"{message} If the change is meant, delete {record}.")
+        raise DataError(f"{message} Replace it by {file.url}, or delete it.")
+    return result
 
 
 def _digest(made: bytes) -> str:
@@ -169,8 +169,8 @@ def _downloaded(file: File, folder: Folder) -> Path:
         if isinstance(error, DataError):
             # Without a checksum only this tells that a page of a web site came instead.
             _place(cache(), name).unlink()
-        said = f"{name} could not be downloaded from {file.url}: {_reason(error)}."
-        raise DownloadError(f"{said} {_by_hand(file, folder)}") from error
+        message = f"{name} could not be downloaded from {file.url}: {_reason(error)}."
+        raise DownloadError(f"{message} {_by_hand(file, folder)}") from error
     return path
 
 

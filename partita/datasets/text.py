@@ -113,26 +113,26 @@ def unpacked(content: bytes, name: str) -> bytes:
     if suffix is None:
         return content
     try:
-        made = PACKED[suffix](io.BytesIO(content)).read(LARGEST + 1) if content else None
+        result = PACKED[suffix](io.BytesIO(content)).read(LARGEST + 1) if content else None
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"{name} is no whole {suffix} file: damaged, cut off, or of another kind.") from error
-    if not made:
+    if not result:
         raise DataError(f"{name} is empty.")
-    if len(made) > LARGEST:
+    if len(result) > LARGEST:
         raise DataError(f"{name} holds more than {LARGEST} bytes; unpack it first if they are meant.")
-    return made
+    return result
 
 
 def decoded(content: bytes, name: str) -> str:
     """UTF-8 text, with or without a byte order mark."""
     if (at := content.find(b"\0")) >= 0:
-        said = "expected text, got binary data or UTF-16; save it as text in UTF-8."
-        raise DataError(f"{name}, line {_line(content, at)}: {said}")
+        message = "expected text, got binary data or UTF-16; save it as text in UTF-8."
+        raise DataError(f"{name}, line {_line(content, at)}: {message}")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        said = f"expected text in UTF-8, got the byte 0x{error.object[error.start]:02x}; save it as UTF-8."
-        raise DataError(f"{name}, line {_line(error.object, error.start)}: {said}") from error
+        message = f"expected text in UTF-8, got the byte 0x{error.object[error.start]:02x}; save it as UTF-8."
+        raise DataError(f"{name}, line {_line(error.object, error.start)}: {message}") from error
     if not text.strip():
         raise DataError(f"{name} is empty.")
     return text
@@ -172,17 +172,17 @@ def sparse(fields: Fields, cells: Callable[[list[str]], list[str]], form: str, c
     if wrong.any():
         at = int(np.argmax(wrong))
         noun = "a label" if form == "label" else "an index"
-        said = f"expected {noun} from {columns.start} to {columns.stop - 1}, got {index[at]:.15g}."
-        raise fields.error(int(rows[at]), said)
+        message = f"expected {noun} from {columns.start} to {columns.stop - 1}, got {index[at]:.15g}."
+        raise fields.error(int(rows[at]), message)
     order = np.lexsort((index, rows))
     index, values = index[order].astype(np.int64), values[order]
     twice = (np.diff(rows) == 0) & (np.diff(index) == 0)
     if twice.any():
         at = int(np.argmax(twice))
         raise fields.error(int(rows[at]), f"{index[at]} is named twice.")
-    made = scipy.sparse.csr_matrix((values, index - columns.start, ends), (len(fields.rows), len(columns)))
-    made.eliminate_zeros()
-    return made
+    result = scipy.sparse.csr_matrix((values, index - columns.start, ends), (len(fields.rows), len(columns)))
+    result.eliminate_zeros()
+    return result
 
 
 def _cells(
@@ -190,12 +190,12 @@ def _cells(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Index and value of all cells, row after row."""
     between, width = {"index:number": (":", 2), "index number": (None, 2), "label": (",", 1)}[form]
-    found = _parsed((cell for row in fields.rows for cell in cells(row)), between, (size, width))
-    if found is None:
+    result = _parsed((cell for row in fields.rows for cell in cells(row)), between, (size, width))
+    if result is None:
         each = ((i, cell) for i, row in enumerate(fields.rows) for cell in cells(row))
         i, cell = next((i, cell) for i, cell in each if _parsed([cell], between, (1, width)) is None)
         raise fields.error(i, f"expected {form}, got {shown(cell)}.")
-    return found[:, 0], found[:, 1] if width == 2 else np.ones(size)
+    return result[:, 0], result[:, 1] if width == 2 else np.ones(size)
 
 
 def _parsed(

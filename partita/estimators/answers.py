@@ -25,11 +25,11 @@ def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -
         if not trained.unseen:
             model = members.averaged(trained.models)
             return np.asarray(marginals(data.x, model, data.reference, key=key)), np.arange(len(data.y))
-        found = []
+        result = []
         for i, fold in enumerate(trained.unseen):
             rows = data.take(fold)
-            found.append(np.asarray(marginals(rows.x, members.member(trained.models, i), rows.reference, key=key)))
-    return np.concatenate(found), np.concatenate(trained.unseen)
+            result.append(np.asarray(marginals(rows.x, members.member(trained.models, i), rows.reference, key=key)))
+    return np.concatenate(result), np.concatenate(trained.unseen)
 
 
 def is_exact(model: EBM, rows: int) -> bool:

@@ -233,6 +233,6 @@ def _array_of(labels: tuple) -> np.ndarray:
     """Labels as an array; of objects where they are of several kinds."""
     if len({type(label) for label in labels}) == 1 and not isinstance(labels[0], tuple):
         return np.array(labels)
-    made = np.empty(len(labels), object)
-    made[:] = labels
-    return made
+    result = np.empty(len(labels), object)
+    result[:] = labels
+    return result

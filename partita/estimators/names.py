@@ -175,11 +175,11 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
         named("coupling", value, SET_COUPLINGS, AbstractCoupling)
         return Bilinear(ProbabilitySimplex(space.shape[0]))
     table = RANKING_COUPLINGS if isinstance(space, AbstractRankings) else SET_COUPLINGS
-    found = named("coupling", value, table, AbstractCoupling)
-    made = found if isinstance(found, AbstractCoupling) else found(space.shape[0], key)
-    if made.space != space:
-        raise ValueError(f"The coupling is for {made.space}, but Y is in {space}.")
-    return made
+    match = named("coupling", value, table, AbstractCoupling)
+    result = match if isinstance(match, AbstractCoupling) else match(space.shape[0], key)
+    if result.space != space:
+        raise ValueError(f"The coupling is for {result.space}, but Y is in {space}.")
+    return result
 
 
 def is_one_class(space: AbstractSpace) -> bool:

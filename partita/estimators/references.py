@@ -80,26 +80,26 @@ def fit_reference(
 
 def probabilities(classifier: Any, x: Any, k: int) -> np.ndarray:
     """P(label j is on), (n, k), whichever way a multilabel classifier says it."""
-    said = classifier.predict_proba(x)
-    if isinstance(said, list):
+    message = classifier.predict_proba(x)
+    if isinstance(message, list):
         # One table per label, whose columns are the classes seen: a label that was always on has no column for off.
         seen = getattr(classifier, "classes_", [np.arange(2)] * k)
-        said = np.stack([_of_one(table, classes) for table, classes in zip(said, seen, strict=True)], axis=1)
-    said = np.asarray(said, float)
-    if said.shape != (x.shape[0], k) or not ((said >= 0) & (said <= 1)).all():
+        message = np.stack([_of_one(table, classes) for table, classes in zip(message, seen, strict=True)], axis=1)
+    message = np.asarray(message, float)
+    if message.shape != (x.shape[0], k) or not ((message >= 0) & (message <= 1)).all():
         raise ValueError(
             f"The reference's predict_proba must give probabilities of shape {(x.shape[0], k)}, or a table for each "
-            f"label; got shape {said.shape}, values from {said.min()} to {said.max()}."
+            f"label; got shape {message.shape}, values from {message.min()} to {message.max()}."
         )
-    return said
+    return message
 
 
 def ranks(regressor: Any, x: Any, k: int) -> np.ndarray:
     """Predicted ranks (n, k), real numbers."""
-    said = np.asarray(regressor.predict(x), float)
-    if said.shape != (x.shape[0], k) or not np.isfinite(said).all():
-        raise ValueError(f"The reference must predict finite ranks of shape {(x.shape[0], k)}; got {said.shape}.")
-    return said
+    message = np.asarray(regressor.predict(x), float)
+    if message.shape != (x.shape[0], k) or not np.isfinite(message).all():
+        raise ValueError(f"The reference must predict finite ranks of shape {(x.shape[0], k)}; got {message.shape}.")
+    return message
 
 
 def _of_one(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -129,12 +129,16 @@ def _scale(predicted: np.ndarray, y: np.ndarray, family: str) -> float:
 def _fitted(
     reference: Any, x: Any, y: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, rng: np.random.RandomState
 ) -> Any:
-    made: Any = clone(reference)
+    result: Any = clone(reference)
     # Seeds that were left open come from ours: the same random_state gives the same reference.
-    seeds = {name: rng.randint(2**31 - 1) for name, value in sorted(made.get_params().items()) if _is_open(name, value)}
-    made.set_params(**seeds)
-    options = {"sample_weight": weight[rows]} if weight is not None and has_fit_parameter(made, "sample_weight") else {}
-    return made.fit(x[rows], y[rows], **options)
+    seeds = {
+        name: rng.randint(2**31 - 1) for name, value in sorted(result.get_params().items()) if _is_open(name, value)
+    }
+    result.set_params(**seeds)
+    options = (
+        {"sample_weight": weight[rows]} if weight is not None and has_fit_parameter(result, "sample_weight") else {}
+    )
+    return result.fit(x[rows], y[rows], **options)
 
 
 def _is_open(name: str, value: Any) -> bool:

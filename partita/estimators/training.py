@@ -91,8 +91,8 @@ class Plan(NamedTuple):
         Pairs of labels that are few beside the rows are penalized less, by that ratio.
         """
         same = {"learning_rate": self.learning_rate, "schedule": cosine(self.steps), "train": self.train}
-        made = [Solver(self.objective, penalty=p, coupling_penalty=self.pairs * p, **same) for p in penalties]
-        return members.stacked([solver for solver in made for _ in range(self.size)])
+        result = [Solver(self.objective, penalty=p, coupling_penalty=self.pairs * p, **same) for p in penalties]
+        return members.stacked([solver for solver in result for _ in range(self.size)])
 
     @property
     def every(self) -> int:
@@ -175,16 +175,16 @@ def cross_fit(
         resume=begun if resumed is None else resumed,
     )
     # A run that ends too soon has its best behind it or ahead, not at its end.
-    found = now.models if plan.patience is not None or now.interrupted else now.state.model
+    result = now.models if plan.patience is not None or now.interrupted else now.state.model
     price = now.best
     if folds and worth is not None and num > 1:
         unseen = [data.take(fold) for fold in folds] * num
-        price = np.array([-worth(members.member(found, i), rows) for i, rows in enumerate(unseen)])
+        price = np.array([-worth(members.member(result, i), rows) for i, rows in enumerate(unseen)])
     best = 0 if held is None else int(np.argmin(price.reshape(num, plan.size).mean(axis=1)))
     chosen = slice(best * plan.size, (best + 1) * plan.size)
     measures = [(step, float(row[chosen].mean())) for step, row in zip(now.steps, now.measures, strict=True)]
     ended = endings(now, plan.objective, chosen, validated=held is not None and plan.patience is not None)
-    kept = members.member(found, chosen)
+    kept = members.member(result, chosen)
     return Trained(kept, folds, now.losses[:, chosen], measures, plan.penalties[best], ended, now.interrupted)
 
 
@@ -223,11 +223,11 @@ def endings(
 
 def calibrated(trained: Trained, data: Data, score: Callable[[EBM, Data], float]) -> float:
     """The factor on the energy under which rows that the members have not seen are most probable."""
-    found = []
+    result = []
     for i, fold in enumerate(trained.unseen):
         model, rows = members.member(trained.models, i), data.take(fold)
-        found.append([score(members.scaled(model, factor), rows) for factor in SCALES])
-    return float(SCALES[int(np.argmax(np.mean(found, axis=0)))]) if found else 1.0
+        result.append([score(members.scaled(model, factor), rows) for factor in SCALES])
+    return float(SCALES[int(np.argmax(np.mean(result, axis=0)))]) if result else 1.0
 
 
 def judge_of(objective: AbstractObjective, model: EBM) -> AbstractObjective | None:

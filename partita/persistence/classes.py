@@ -49,8 +49,8 @@ def find(name: str, classes: Iterable[type]) -> type | None:
     same = [cls for cls in classes if name_of(cls) == name]
     # What a script saved, its package may load, and the other way round.
     moved = [cls for cls in classes if "__main__" in (package, cls.__module__) and cls.__name__ == name.split(".")[-1]]
-    found = same or moved
-    return found[0] if len(found) == 1 else None
+    result = same or moved
+    return result[0] if len(result) == 1 else None
 
 
 @functools.cache
@@ -60,8 +60,8 @@ def _classes_in(holder: str) -> dict[str, type]:
         return {}
     importlib.import_module(module)
     parts = [part for name, part in sys.modules.items() if name == module or name.startswith(f"{module}.")]
-    found = [(part.__name__, cls) for part in parts for cls in vars(part).values() if is_known(cls)]
-    return {cls.__qualname__: cls for name, cls in found if cls.__module__ == name}
+    result = [(part.__name__, cls) for part in parts for cls in vars(part).values() if is_known(cls)]
+    return {cls.__qualname__: cls for name, cls in result if cls.__module__ == name}
 
 
 def fields(value: Any) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def rebuild(cls: Any, values: dict[str, Any]) -> Any:
     _check(cls, values)
     if issubclass(cls, tuple):
         return tuple.__new__(cls, [values[name] for name in cls._fields])  # pyright: ignore[reportAttributeAccessIssue]
-    made = object.__new__(cls)
+    result = object.__new__(cls)
     # Modules are frozen.
-    vars(made).update(values)
+    vars(result).update(values)
     for base in cls.__mro__ if issubclass(cls, eqx.Module) else ():
         if "__check_init__" in vars(base):
-            vars(base)["__check_init__"](made)
-    return made
+            vars(base)["__check_init__"](result)
+    return result
 
 
 def _check(cls: Any, values: dict[str, Any]) -> None:

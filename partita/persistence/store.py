@@ -120,16 +120,16 @@ def _packed(description: dict[str, Any], encoder: Encoder) -> bytes:
     try:
         _decoded(again, Decoder(encoder.tensors, encoder.classes, encoder.estimators))
     except Exception as error:
-        said = f"it {error}" if isinstance(error, FileError) else f"{error}"
-        raise ValueError(f"The object cannot be saved, because load would refuse it: {said}") from error
+        message = f"it {error}" if isinstance(error, FileError) else f"{error}"
+        raise ValueError(f"The object cannot be saved, because load would refuse it: {message}") from error
     return raw
 
 
 def _decoded(data: Any, decoder: Decoder) -> Any:
-    found = decoder(data)
+    result = decoder(data)
     if decoder.tensors:
         raise FileError(f"has arrays that its description does not name: {sorted(decoder.tensors)[:3]}.")
-    return found
+    return result
 
 
 def _side(path: Location) -> str:
@@ -186,5 +186,5 @@ def _refusing(path: Location) -> Iterator[None]:
     except FileError as error:
         raise type(error)(f"{os.fspath(path)} {error}") from error
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise FileError(f"{os.fspath(path)} is not what partita writes, and cannot be read: {said}") from error
+        message = f"{type(error).__name__}: {error}"
+        raise FileError(f"{os.fspath(path)} is not what partita writes, and cannot be read: {message}") from error

@@ -125,8 +125,8 @@ class Decoder:
         if cls is None:
             yours = f"If it is yours, pass the class: load(path, classes=({name.rpartition('.')[2]},))."
             newer = "It may come from a newer one."
-            said = newer if name.startswith(f"{classes.PACKAGE}.") else yours
-            raise FileError(f"holds a {name}, which is not a class of this partita. {said}")
+            message = newer if name.startswith(f"{classes.PACKAGE}.") else yours
+            raise FileError(f"holds a {name}, which is not a class of this partita. {message}")
         return cls
 
     def _array(self, data: Any) -> Any:
@@ -168,12 +168,12 @@ def _to_jax(array: np.ndarray, weak: bool) -> jax.Array:
             f"holds JAX arrays of type {array.dtype}, which JAX would cut to 32 bits here: call "
             'jax.config.update("jax_enable_x64", True) first.'
         )
-    made = jnp.asarray(array)
+    result = jnp.asarray(array)
     if not weak:
-        return made
+        return result
     # Weakly typed, as jnp.full(n, 0.0) is: else a compiled program would be compiled again.
-    start = jnp.broadcast_to(jnp.asarray(np.zeros((), array.dtype).item()), made.shape)
-    return start.at[...].set(made) if start.dtype == made.dtype else made
+    start = jnp.broadcast_to(jnp.asarray(np.zeros((), array.dtype).item()), result.shape)
+    return start.at[...].set(result) if start.dtype == result.dtype else result
 
 
 def _from_items(items: list[Any], code: str, shape: list[Any]) -> np.ndarray:

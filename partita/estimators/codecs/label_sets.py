@@ -140,13 +140,13 @@ class LabelSets(eqx.Module):
         if y.ndim != 2 or y.shape[1] != len(self.classes):
             raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
         if self.kind == "sparse":
-            made = scipy.sparse.csr_array if self.form == "array" else scipy.sparse.csr_matrix
-            return made(y.astype(self.dtype))
+            result = scipy.sparse.csr_array if self.form == "array" else scipy.sparse.csr_matrix
+            return result(y.astype(self.dtype))
         if self.kind in TABLES:
             return y.astype(self.dtype)
         if self.kind == "sets":
-            made, classes = set if self.form == "set" else tuple, self.classes
-            return [made(classes[j] for j in np.flatnonzero(row)) for row in y]
+            result, classes = set if self.form == "set" else tuple, self.classes
+            return [result(classes[j] for j in np.flatnonzero(row)) for row in y]
         names = np.empty(len(self.classes), object)
         names[:] = self.classes
         flat = names.astype(self.dtype)[y.argmax(axis=1)]
@@ -226,9 +226,9 @@ def _zero_one(Y: Any) -> np.ndarray:
         raise ValueError(f"Y must be 0/1 with shape (n, k), k >= 2 labels; got shape {values.shape}.")
     wrong = values[~((values == 0) | (values == 1) | absent_entries(values))]
     if wrong.size:
-        found = f"up to {wrong.max()}" if wrong.max() > 1 else f"such as {wrong[0]}"
+        result = f"up to {wrong.max()}" if wrong.max() > 1 else f"such as {wrong[0]}"
         raise ValueError(
-            f"Y must be 0/1 with shape (n, k); got {values.dtype} with values {found}. For rankings use LabelRanker."
+            f"Y must be 0/1 with shape (n, k); got {values.dtype} with values {result}. For rankings use LabelRanker."
         )
     return values
 

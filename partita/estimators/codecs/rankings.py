@@ -261,12 +261,12 @@ def _encoded(values: np.ndarray) -> Encoded:
     y, free, fine = _placed(values)
     if not fine.all():
         i = int(np.argmin(fine))
-        said = f"Row {i} of Y, {values[i].tolist()}, is no ranking:"
+        message = f"Row {i} of Y, {values[i].tolist()}, is no ranking:"
         if _placed(values[i : i + 1] - 1.0)[2].all():
-            raise ValueError(f"{said} ranks start at 0, 0 is best, and these at 1. Subtract 1.")
+            raise ValueError(f"{message} ranks start at 0, 0 is best, and these at 1. Subtract 1.")
         raise ValueError(
-            f"{said} expected the ranks 0..{y.shape[1] - 1}, one for each label; ties as 0, 1, 1, 3 (or 0, 1, 1, 2, or "
-            "0, 1.5, 1.5, 3), NaN where a rank is not known. For label sets use MultilabelClassifier."
+            f"{message} expected the ranks 0..{y.shape[1] - 1}, one for each label; ties as 0, 1, 1, 3 (or 0, 1, 1, 2, "
+            "or 0, 1.5, 1.5, 3), NaN where a rank is not known. For label sets use MultilabelClassifier."
         )
     return Encoded(y, free if free.any() else None)
 
@@ -291,14 +291,14 @@ def _placed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     dense = np.where(known.all(axis=1, keepdims=True) & (values == group - 1), place, -1)
     forms = [values + within, values + within - (size - 1) / 2, dense]
     fine = [_increase(ranks, known) for ranks in forms]
-    ranks = np.select([found[:, None] for found in fine], forms, place)
+    ranks = np.select([result[:, None] for result in fine], forms, place)
     used = np.zeros((n, k), bool)
     ok = known & np.any(fine, axis=0)[:, None]
     used[np.nonzero(ok)[0], ranks[ok].astype(int)] = True
     left = np.argsort(used, axis=1, kind="stable")
     y, free = np.empty((n, k), np.int32), np.empty((n, k), np.int32)
-    found = np.where(known, ranks, np.take_along_axis(left, within, axis=1))
-    np.put_along_axis(y, order, found.astype(np.int32), axis=1)
+    result = np.where(known, ranks, np.take_along_axis(left, within, axis=1))
+    np.put_along_axis(y, order, result.astype(np.int32), axis=1)
     np.put_along_axis(free, order, np.where(size > 1, group, 0).astype(np.int32), axis=1)
     return y, free, np.any(fine, axis=0)
 

@@ -97,32 +97,32 @@ def ordered(seen: Iterable[Any], classes: Sequence[Hashable] | None) -> tuple[Ha
     """The classes: all labels seen, sorted; or those given, in their order, if they hold all labels seen."""
     seen = {value.item() if isinstance(value, np.generic) else value for value in seen}
     if classes is not None:
-        made = _distinct(classes)
-        if missing := seen - set(made):
-            raise ValueError(f"Y has {next(iter(missing))!r}, which is not among the classes given, {list(made)}.")
+        result = _distinct(classes)
+        if missing := seen - set(result):
+            raise ValueError(f"Y has {next(iter(missing))!r}, which is not among the classes given, {list(result)}.")
     else:
         try:
-            made = tuple(sorted(seen))
+            result = tuple(sorted(seen))
         except TypeError as error:
             kinds = sorted({type(value).__name__ for value in seen})
             raise ValueError(
                 f"Labels must be of one type; got {' and '.join(kinds)}. Make them all strings."
             ) from error
-    if len(made) < 2:
+    if len(result) < 2:
         raise ValueError(
-            f"At least 2 classes are needed, but only one was seen in Y: {list(made)}. "
+            f"At least 2 classes are needed, but only one was seen in Y: {list(result)}. "
             "If there are more, give them as `classes`."
         )
-    return made
+    return result
 
 
 def columns(table: Any, k: int, classes: Sequence[Hashable] | None) -> tuple[Hashable, ...]:
     """The classes of a table of k columns: the names given, else its own, else 0, ..., k - 1."""
     own = tuple(table.columns) if is_frame(table) else tuple(range(k))
-    made = _distinct(own if classes is None else classes)
-    if len(made) != k or (is_frame(table) and set(made) != set(own)):
-        raise ValueError(f"classes must name the {k} columns of Y, {list(own)}; got {list(made)}.")
-    return made
+    result = _distinct(own if classes is None else classes)
+    if len(result) != k or (is_frame(table) and set(result) != set(own)):
+        raise ValueError(f"classes must name the {k} columns of Y, {list(own)}; got {list(result)}.")
+    return result
 
 
 def selected(table: Any, classes: tuple[Hashable, ...], by_name: bool) -> Any:
@@ -139,7 +139,7 @@ def selected(table: Any, classes: tuple[Hashable, ...], by_name: bool) -> Any:
 def located(found: Iterable[tuple[int, Hashable]], classes: tuple[Hashable, ...]) -> list[int]:
     """Which class each label is, of labels that come with their rows."""
     position = {label: j for j, label in enumerate(classes)}
-    made = []
+    result = []
     for i, label in found:
         if label not in position:
             few = ", ".join(map(repr, classes[:10])) + (", ..." if len(classes) > 10 else "")
@@ -147,8 +147,8 @@ def located(found: Iterable[tuple[int, Hashable]], classes: tuple[Hashable, ...]
                 f"Row {i} has the label {label!r}, which was not seen in fit; labels are {few}. "
                 "Drop it, or give all labels to fit as `classes`."
             )
-        made.append(position[label])
-    return made
+        result.append(position[label])
+    return result
 
 
 def framed(array: np.ndarray, columns: Sequence[Hashable], like: str) -> Any:
@@ -177,8 +177,8 @@ def _check_label(value: Any) -> None:
 
 
 def _distinct(classes: Iterable[Any]) -> tuple[Hashable, ...]:
-    made = tuple(value.item() if isinstance(value, np.generic) else value for value in classes)
-    if len(set(made)) < len(made):
-        twice = next(value for value in made if made.count(value) > 1)
+    result = tuple(value.item() if isinstance(value, np.generic) else value for value in classes)
+    if len(set(result)) < len(result):
+        twice = next(value for value in result if result.count(value) > 1)
         raise ValueError(f"Classes must be different; got {twice!r} more than once. Rename or drop one.")
-    return made
+    return result
