@@ -116,7 +116,7 @@ def figures(fitted: Fitted, found: Dataset) -> dict[str, float]:
         pair = shared_ranks(known), answer.y
         made |= {"kendall": metrics.kendall(*pair), "spearman": metrics.spearman(*pair)}
     else:
-        whole = np.full(len(known.y), True) if known.free is None else ~known.free.any(axis=1)
+        whole = np.full(len(known.y), True) if known.mask is None else ~known.mask.any(axis=1)
         if not whole.any():
             raise DataError(f"{found.name}: no row has all of its labels, so that no answer can be judged.")
         made |= {} if whole.all() else {"whole_rows": int(whole.sum())}

@@ -204,10 +204,10 @@ def _rankings(table: Fields, column: int, letters: str) -> tuple[np.ndarray, tup
         said = f"expected rankings such as 'b>a>c' in the column {shown(table.columns[column])}, got {shown(texts[0])}."
         raise table.error(0, said)
     try:
-        codec, (y, free) = Rankings.fit_encode(np.array(texts, object), tuple(letters) or None)
+        codec, (y, mask) = Rankings.fit_encode(np.array(texts, object), tuple(letters) or None)
     except ValueError as error:
         raise _at_its_line(table, str(error)) from error
-    return (y if free is None else np.array(texts, object)), tuple(map(str, codec.classes))
+    return (y if mask is None else np.array(texts, object)), tuple(map(str, codec.classes))
 
 
 def _at_its_line(table: Fields, said: str) -> DataError:
