@@ -1,4 +1,4 @@
-"""The few names that every module shares: array types, a batch of data, one row of it, draws, results."""
+"""The names that every module shares: array types, a batch of data, one row of it, draws, results of a fit."""
 
 import enum
 
@@ -14,12 +14,25 @@ Scalar = Float[Array, ""]
 class Batch(eqx.Module):
     """Rows of data. Every field that is not None has the rows as its leading axis.
 
-    `index` is a row's position in the training set (None: not a training row), `reference` a measure q(y|x) whose
-    arrays carry one leading axis for the rows (None: the model's own q serves all rows).
-
-    `free` is what is not observed of y (None: every y is whole). Where it is 0, y_j is observed. For label sets 1 is a
-    missing label, whatever y holds there. For rankings labels of a row with the same positive number are tied: they
-    share the ranks that y gives them, in unknown order. So a list of the first m labels has all others in one group.
+    Attributes
+    ----------
+    x
+        Features.
+    y
+        Outputs.
+    index
+        Positions in the training set; None: these are not training rows.
+    weight
+        A weight per row; None: all are 1.
+    reference
+        A measure q(y|x) whose arrays carry one leading axis for the rows; None: the model's own q serves all rows.
+    target
+        What an objective compares y with: another output, or a score.
+    mask
+        What is not observed of y; None: every y is whole. Where it is 0, y_j is observed. For label sets 1 (True) is a
+        missing label, whatever y holds there. For rankings labels of a row with the same positive number are tied: they
+        share the ranks that y gives them, in unknown order. So a list of the first m labels has all others in one
+        group.
     """
 
     x: Float[Array, " n *features"]
@@ -28,12 +41,25 @@ class Batch(eqx.Module):
     weight: Float[Array, " n"] | None = None
     reference: PyTree = None
     target: PyTree = None
-    free: Int[Array, " n k"] | None = None
+    mask: Int[Array, " n k"] | None = None
 
 
 class Row(eqx.Module):
-    """One x as tau sees it: features, logits theta = h(x), position in the training set, reference q(.|x), and what
-    the model's surrogate says about it, if it has one."""
+    """One x as tau and the couplings see it; `EBM.row` makes it.
+
+    Attributes
+    ----------
+    x
+        Features.
+    theta
+        The logits h(x).
+    index
+        The position in the training set; None: this is not a training row.
+    q
+        The reference q(.|x).
+    surrogate
+        The `structures.SurrogateRow` of the model's surrogate, if it has one.
+    """
 
     x: Float[Array, " *features"]
     theta: Float[Array, " *theta"]
@@ -43,7 +69,17 @@ class Row(eqx.Module):
 
 
 class Draws(eqx.Module):
-    """Outputs y' for a whole batch and log(q/r) of each; one set for all rows if `shared`, else one per row."""
+    """Outputs y' that are drawn for a whole batch.
+
+    Attributes
+    ----------
+    y
+        The outputs.
+    log_weight
+        log q/r of each.
+    shared
+        Whether one set serves all rows; else each row has its own.
+    """
 
     y: Int[Array, " ..."]
     log_weight: Float[Array, " *rows draws"]

@@ -63,7 +63,7 @@ class AbstractReader(abc.ABC):
 class AbstractRows(AbstractSource):
     """A data set in memory. x: array or scipy sparse matrix; y: array; `batch_size` None is the full batch.
 
-    `free` says what is not observed of y, missing labels or ties: see `Batch`.
+    `mask` says what is not observed of y, missing labels or ties: see `Batch`.
 
     Mini-batches go through a new random order every epoch (what does not fill a batch waits for the next order).
     """
@@ -76,9 +76,9 @@ class AbstractRows(AbstractSource):
         weight: Any = None,
         reference: PyTree = None,
         batch_size: int | None = None,
-        free: Any = None,
+        mask: Any = None,
     ):
-        self.x, self.y, self.free, self.weight = x, y, free, weight
+        self.x, self.y, self.mask, self.weight = x, y, mask, weight
         self.reference, self.batch_size = reference, batch_size
 
     @abc.abstractmethod
@@ -93,7 +93,7 @@ class AbstractRows(AbstractSource):
             weight=weight,
             reference=self.reference,
             batch_size=self.batch_size,
-            free=check_free(model.space, self.free, y.shape[0]),
+            mask=check_mask(model.space, self.mask, y.shape[0]),
             target=self.target(model.space, y),
         )
         return rows.open(model, key=key)
@@ -113,10 +113,10 @@ class CheckedRows(AbstractSource):
         weight: Any = None,
         reference: PyTree = None,
         batch_size: int | None = None,
-        free: Any = None,
+        mask: Any = None,
         target: PyTree = None,
     ):
-        self.x, self.y, self.free, self.weight = x, y, free, weight
+        self.x, self.y, self.mask, self.weight = x, y, mask, weight
         self.reference, self.batch_size, self.target = reference, batch_size, target
 
     def open(self, model, *, key):
@@ -127,14 +127,14 @@ class CheckedRows(AbstractSource):
         if table is not None and (values := table.values.shape[0]) != n:
             raise ValueError(f"model.Table holds {values} values, but the data have {n} rows: it needs one per row.")
         check_reference(model, self.reference, n)
-        _check_possible(model, self.reference, y, self.free)
+        _check_possible(model, self.reference, y, self.mask)
         _check_batch_size(self.batch_size, n, x)
         check_model(model, x.shape[1:])
         # Mean one, so that a batch's loss is a plain mean of weighted losses.
         weight = None if self.weight is None else jnp.asarray(self.weight / self.weight.mean(), float)
         # Sparse features stay on the host, apart from the arrays of the batch.
         features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
-        data = Batch(features, jnp.asarray(y, int), jnp.arange(n), weight, self.reference, self.target, self.free)
+        data = Batch(features, jnp.asarray(y, int), jnp.arange(n), weight, self.reference, self.target, self.mask)
         return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
 
 
@@ -226,8 +226,8 @@ class _StreamReader(AbstractReader):
 
     def _checked(self, item):
         if isinstance(item, Batch):
-            made = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference, free=item.free)
-            made = made if item.free is None else alike(made)
+            made = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference, mask=item.mask)
+            made = made if item.mask is None else alike(made)
         else:
             made = batch(self.model, *item)
         shapes = [leaf.shape for leaf in jax.tree.leaves(made)]
@@ -237,20 +237,20 @@ class _StreamReader(AbstractReader):
         return made
 
 
-def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, free: Any = None) -> Batch:
+def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, mask: Any = None) -> Batch:
     """Checked rows that are not training rows: for validation, or to call an objective by hand."""
     dense = x.toarray() if scipy.sparse.issparse(x) else x
     dense, y, weight = _check_rows(model.space, dense, y, weight)
     weight = None if weight is None else jnp.asarray(weight, float)
     check_reference(model, reference, y.shape[0])
     check_model(model, dense.shape[1:])
-    free = check_free(model.space, free, y.shape[0])
-    return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference, free=free)
+    mask = check_mask(model.space, mask, y.shape[0])
+    return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference, mask=mask)
 
 
 def alike(made: Batch) -> Batch:
-    """The batch with a `free` even if its rows are whole, so that it has the shape of batches whose rows are not."""
-    return dataclasses.replace(made, free=jnp.zeros_like(made.y)) if made.free is None else made
+    """The batch with a `mask` even if its rows are whole, so that it has the shape of batches whose rows are not."""
+    return dataclasses.replace(made, mask=jnp.zeros_like(made.y)) if made.mask is None else made
 
 
 class Features:
@@ -346,21 +346,21 @@ def check_scores(scores: Any, n: int | None = None) -> np.ndarray:
     return scores.astype(float)
 
 
-def check_free(space: AbstractSpace, free: Any, n: int) -> Array | None:
+def check_mask(space: AbstractSpace, mask: Any, n: int) -> Array | None:
     """What is not observed of y as `Batch` has it, nothing where every y is whole, or an error that says what is wrong.
 
     A label that is tied with no other is observed.
     """
-    if free is None:
+    if mask is None:
         return None
-    free = np.asarray(free)
-    if free.dtype.kind not in "biu" or free.shape != (n, *space.shape):
+    mask = np.asarray(mask)
+    if mask.dtype.kind not in "biu" or mask.shape != (n, *space.shape):
         raise ValueError(
-            f"free must hold integers of shape {(n, *space.shape)}, 0 where y is observed; got {free.dtype} of shape "
-            f"{free.shape}."
+            f"mask must hold integers of shape {(n, *space.shape)}, 0 where y is observed; got {mask.dtype} of shape "
+            f"{mask.shape}."
         )
-    free = space.check_mask(free)
-    return jnp.asarray(free, int) if free.any() else None
+    mask = space.check_mask(mask)
+    return jnp.asarray(mask, int) if mask.any() else None
 
 
 @eqx.filter_jit
@@ -396,11 +396,11 @@ def check_reference(model: EBM, reference: PyTree, n: int) -> None:
         raise ValueError(f"The reference needs one set of parameters for each of {n} rows; got shapes {shapes}.")
 
 
-def _check_possible(model: EBM, reference: PyTree, y: np.ndarray, free: Array | None) -> None:
+def _check_possible(model: EBM, reference: PyTree, y: np.ndarray, mask: Array | None) -> None:
     """Raise where q excludes what is observed: its likelihood would be 0 whatever is learned."""
     q = model.q if reference is None else reference
     infinite = any(np.isinf(leaf).any() for leaf in jax.tree.leaves(eqx.filter(q, eqx.is_array)))
-    if free is not None or q.is_uniform or not (infinite or q.only_excludes):
+    if mask is not None or q.is_uniform or not (infinite or q.only_excludes):
         return
     log_q = jax.vmap(lambda q, y: q.log_prob(y), in_axes=(None if reference is None else 0, 0))(q, jnp.asarray(y))
     if (excluded := np.flatnonzero(np.isneginf(log_q))).size:

@@ -1,4 +1,4 @@
-"""What users have comes back in kind; what is missing or tied is free, and nothing else. Judges: scipy, enumeration."""
+"""What users have comes back in kind; what is missing or tied is mask, and nothing else. Judges: scipy, enumeration."""
 
 import copy
 import itertools
@@ -134,9 +134,9 @@ ROUND_TRIPS = {**{name: (kind, Y, Y) for name, (kind, Y) in SAME.items()}, **ALI
 def test_label_sets_come_back_in_kind(kind, Y, expected):
     before = kept(Y)
     codec = fit(LabelSets, Y)
-    y, free = codec.encode(Y)
+    y, mask = codec.encode(Y)
     assert codec.kind == kind
-    assert free is None
+    assert mask is None
     assert y.dtype.kind == "i"
     assert codec.space == (Simplex if kind == "classes" else Hypercube)(len(codec.classes))
     assert all(codec.space.contains(row) for row in y)
@@ -180,8 +180,8 @@ MISSING = {
 @pytest.mark.parametrize("Y", MISSING.values(), ids=MISSING)
 def test_missing_labels_are_free_and_zero(Y):
     before = kept(Y)
-    y, free = fit(LabelSets, Y).encode(Y)
-    np.testing.assert_array_equal(free, np.isnan(HOLES))
+    y, mask = fit(LabelSets, Y).encode(Y)
+    np.testing.assert_array_equal(mask, np.isnan(HOLES))
     np.testing.assert_array_equal(y, np.nan_to_num(HOLES))
     if not isinstance(Y, np.ndarray | list) and not scipy.sparse.issparse(Y):
         assert unchanged(Y, before)
@@ -190,9 +190,9 @@ def test_missing_labels_are_free_and_zero(Y):
 @pytest.mark.parametrize("gone", [None, NAN, pd.NA], ids=repr)
 def test_a_missing_set_is_free_as_a_whole(gone):
     codec = fit(LabelSets, [gone, {"a"}, {"b"}, set()])
-    y, free = codec.encode([gone, {"a"}, set()])
+    y, mask = codec.encode([gone, {"a"}, set()])
     assert y.tolist() == [[0, 0], [1, 0], [0, 0]]
-    assert free.tolist() == [[1, 1], [0, 0], [0, 0]]
+    assert mask.tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
 def test_frames_are_matched_by_name_and_tables_serve_one_another():
@@ -301,12 +301,12 @@ def test_bad_classes_and_answers_are_refused():
         fit(Rankings, [[0, 1]]).decode([0, 1])
 
 
-def completions(y, free):
-    """All rank vectors that y and free allow: each group in any order on its own ranks."""
-    free = np.zeros_like(y) if free is None else free
+def completions(y, mask):
+    """All rank vectors that y and mask allow: each group in any order on its own ranks."""
+    mask = np.zeros_like(y) if mask is None else mask
     found = {tuple(y)}
-    for group in set(free.tolist()) - {0}:
-        members = np.flatnonzero(free == group)
+    for group in set(mask.tolist()) - {0}:
+        members = np.flatnonzero(mask == group)
         new = set()
         for z, order in itertools.product(found, itertools.permutations(y[members])):
             z = np.array(z)
@@ -333,9 +333,9 @@ LEVELS = st.integers(2, 5).flatmap(lambda k: st.lists(st.integers(0, 4), min_siz
 @given(LEVELS, st.sampled_from(["min", "dense", "average"]))
 def test_ties_are_all_their_linear_extensions(levels, method):
     ranks = scipy.stats.rankdata(levels, method) - 1
-    y, free = fit(Rankings, [ranks]).encode([ranks])
-    assert completions(y[0], None if free is None else free[0]) == extensions(levels)
-    assert (free is None) == (len(set(levels)) == len(levels))
+    y, mask = fit(Rankings, [ranks]).encode([ranks])
+    assert completions(y[0], None if mask is None else mask[0]) == extensions(levels)
+    assert (mask is None) == (len(set(levels)) == len(levels))
 
 
 @SETTINGS
@@ -344,13 +344,13 @@ def test_unknown_ranks_are_all_that_are_left(ranks, holes):
     """Rank 0 is always known here: alone, incomplete rows that start at 1 are refused."""
     known = [rank == 0 or not holes >> j & 1 for j, rank in enumerate(ranks)]
     row = [float(rank) if seen else NAN for rank, seen in zip(ranks, known, strict=True)]
-    y, free = fit(Rankings, [row]).encode([row])
+    y, mask = fit(Rankings, [row]).encode([row])
     agree = {
         z
         for z in rankings_of(len(ranks))
         if all(z[j] == rank for j, (rank, seen) in enumerate(zip(ranks, known, strict=True)) if seen)
     }
-    assert completions(y[0], None if free is None else free[0]) == agree
+    assert completions(y[0], None if mask is None else mask[0]) == agree
 
 
 @SETTINGS
@@ -361,8 +361,8 @@ def test_strings_come_back(rows, form):
     codec = fit(Rankings, texts)
     assert codec.kind == "strings"
     assert codec.classes == tuple(sorted(names))
-    y, free = codec.encode(texts)
-    assert free is None
+    y, mask = codec.encode(texts)
+    assert mask is None
     assert codec.decode(y).tolist() == texts
     place = [[order.index(names.index(name)) for name in codec.classes] for order in rows]
     assert y.tolist() == place
@@ -384,13 +384,13 @@ TIED_STRINGS = {
 def test_tied_and_unnamed_labels_of_strings():
     codec = fit(Rankings, list(TIED_STRINGS))
     assert codec.classes == ("a", "b", "c", "d")
-    y, free = codec.encode(list(TIED_STRINGS))
+    y, mask = codec.encode(list(TIED_STRINGS))
     for i, levels in enumerate(TIED_STRINGS.values()):
-        assert completions(y[i], free[i]) == extensions(levels)
+        assert completions(y[i], mask[i]) == extensions(levels)
     # A series of strings that have no ">" at all, and a missing one, of a codec that knows strings.
-    y, free = codec.encode(pd.Series(["d", None], dtype="str"))
-    assert completions(y[0], free[0]) == extensions((1, 1, 1, 0))
-    assert completions(y[1], free[1]) == rankings_of(4)
+    y, mask = codec.encode(pd.Series(["d", None], dtype="str"))
+    assert completions(y[0], mask[0]) == extensions((1, 1, 1, 0))
+    assert completions(y[1], mask[1]) == rankings_of(4)
 
 
 def test_words_and_letters_are_told_apart():
@@ -400,10 +400,10 @@ def test_words_and_letters_are_told_apart():
     codec = fit(Rankings, ["x>eel"], classes=["eel", "x", "tuna"])
     assert codec.classes == ("eel", "x", "tuna")
     assert codec.encode(["x>eel"]).y.tolist() == [[1, 0, 2]]
-    assert codec.encode(["x>eel"]).free is None
-    assert fit(Rankings, ["ab>cd"], classes="abcd").encode(["ab>cd"]).free.tolist() == [[1, 1, 2, 2]]
-    y, free = fit(Rankings, ["tuna>eel=squid"]).encode(["tuna>eel=squid"])
-    assert completions(y[0], free[0]) == extensions((1, 1, 0))
+    assert codec.encode(["x>eel"]).mask is None
+    assert fit(Rankings, ["ab>cd"], classes="abcd").encode(["ab>cd"]).mask.tolist() == [[1, 1, 2, 2]]
+    y, mask = fit(Rankings, ["tuna>eel=squid"]).encode(["tuna>eel=squid"])
+    assert completions(y[0], mask[0]) == extensions((1, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -421,14 +421,14 @@ def test_words_and_letters_are_told_apart():
 def test_choices_name_the_best_label_only(Y):
     codec = fit(Rankings, Y)
     assert codec.kind == "choices"
-    y, free = codec.encode(Y)
-    for row, groups, best in zip(y, free, [2, 0, 1, 0], strict=True):
+    y, mask = codec.encode(Y)
+    for row, groups, best in zip(y, mask, [2, 0, 1, 0], strict=True):
         assert completions(row, groups) == {z for z in rankings_of(3) if z[best] == 0}
     np.testing.assert_array_equal(codec.decode(y), y)
     # Of two labels the other one is last.
-    y, free = fit(Rankings, [0, 1]).encode([1, None])
-    assert completions(y[0], free[0]) == {(1, 0)}
-    assert completions(y[1], free[1]) == rankings_of(2)
+    y, mask = fit(Rankings, [0, 1]).encode([1, None])
+    assert completions(y[0], mask[0]) == {(1, 0)}
+    assert completions(y[1], mask[1]) == rankings_of(2)
 
 
 RANKS = np.array([[0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]])
@@ -451,8 +451,8 @@ def test_ranks_come_back(Y):
     codec = fit(Rankings, Y)
     assert codec.space == Permutations(4)
     assert codec.classes == (tuple("abcd") if hasattr(Y, "columns") else (0, 1, 2, 3))
-    y, free = codec.encode(Y)
-    assert free is None
+    y, mask = codec.encode(Y)
+    assert mask is None
     decoded = codec.decode(y)
     assert decoded.dtype == (np.int8 if getattr(Y, "dtype", None) == np.int8 else np.int64)
     np.testing.assert_array_equal(decoded, RANKS)
@@ -468,13 +468,13 @@ def test_frames_of_ranks_are_matched_by_name():
 def test_ties_beside_unknown_ranks_are_read_in_competition_or_average_form():
     codec = fit(Rankings, [[0, 1, 2, 3, 4]])
     for row in ([0, 1, 1, NAN, NAN], [0, 1.5, 1.5, NAN, NAN]):
-        y, free = codec.encode([row])
-        assert completions(y[0], free[0]) == extensions((0, 1, 1, 2, 2))
-    y, free = codec.encode([[NAN] * 5])
-    assert len(completions(y[0], free[0])) == math.factorial(5)
+        y, mask = codec.encode([row])
+        assert completions(y[0], mask[0]) == extensions((0, 1, 1, 2, 2))
+    y, mask = codec.encode([[NAN] * 5])
+    assert len(completions(y[0], mask[0])) == math.factorial(5)
     masked = np.ma.MaskedArray([[4, 3, 2, 1, 0]], [[1, 1, 0, 0, 0]])
-    y, free = codec.encode(masked)
-    assert completions(y[0], free[0]) == {(4, 3, 2, 1, 0), (3, 4, 2, 1, 0)}
+    y, mask = codec.encode(masked)
+    assert completions(y[0], mask[0]) == {(4, 3, 2, 1, 0), (3, 4, 2, 1, 0)}
     with pytest.raises(ValueError, match=r"Row 0 of Y, \[0.0, 1.0, 1.0, 2.0, nan\], is no ranking"):
         codec.encode([[0, 1, 1, 2, NAN]])
 

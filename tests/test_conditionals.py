@@ -46,7 +46,7 @@ def agrees(every, known):
 
 
 def observed(space, known):
-    """The same as (y, free): any y that agrees, and what of it is not known."""
+    """The same as (y, mask): any y that agrees, and what of it is not known."""
     every = space.elements()
     return every[jnp.argmax(agrees(every, known))], (known < 0).astype(int)
 
@@ -173,10 +173,10 @@ def test_large_rankings_hold_what_is_known(key):
     best = np.asarray(inference.mode(held, x, reference=reference))
     theta = np.asarray(jax.vmap(ranked.g.h)(x))
     for i, (row, fixed) in enumerate(zip(theta, known, strict=True)):
-        free, ranks = np.flatnonzero(fixed < 0), np.setdiff1d(np.arange(30), fixed)
-        taken = scipy.optimize.linear_sum_assignment(row[np.ix_(free, ranks)], maximize=True)[1]
+        mask, ranks = np.flatnonzero(fixed < 0), np.setdiff1d(np.arange(30), fixed)
+        taken = scipy.optimize.linear_sum_assignment(row[np.ix_(mask, ranks)], maximize=True)[1]
         expected = fixed.copy()
-        expected[free] = ranks[taken]
+        expected[mask] = ranks[taken]
         np.testing.assert_array_equal(best[i], expected)
 
 

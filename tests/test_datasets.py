@@ -202,7 +202,7 @@ def test_label_sets_in_csv(tmp_path):
 def test_missing_labels_are_nan(tmp_path):
     found = read(write(tmp_path, "a.csv", "a,u,v\n1,?,1\n2,0,\n"), task="multilabel", labels=2)
     np.testing.assert_array_equal(found.y, [[np.nan, 1], [0, np.nan]])
-    np.testing.assert_array_equal(LabelSets.fit_encode(found.y)[1].free, [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(LabelSets.fit_encode(found.y)[1].mask, [[1, 0], [0, 1]])
 
 
 def test_rankings_are_ranks_and_ties_share_the_least(tmp_path):

@@ -838,11 +838,11 @@ def test_any_classifier_is_a_reference(classifier):
 
 
 def test_missing_labels_teach_a_reference_nothing():
-    y, free = NOISE.copy(), np.zeros_like(NOISE)
+    y, mask = NOISE.copy(), np.zeros_like(NOISE)
     y[:, 0] = 1
     # Unknown labels are held as 0, which must not be learned.
-    y[:30, 0], free[:30, 0] = 0, 1
-    options = {"free": free, "folds": FOLDS, "rng": np.random.RandomState(0)}
+    y[:30, 0], mask[:30, 0] = 0, 1
+    options = {"mask": mask, "folds": FOLDS, "rng": np.random.RandomState(0)}
     _, measures = fit_reference(ExtraTreesClassifier(5), X60, y, Hypercube(4), **options)
     assert (np.asarray(measures.logits)[:, 0] > 3).all()
 
@@ -861,9 +861,9 @@ def test_a_regressor_is_a_reference_of_rankings(family, kind):
 
 
 def test_ties_have_their_mean_rank_in_a_reference():
-    free = np.tile([0, 1, 1], (60, 1))
+    mask = np.tile([0, 1, 1], (60, 1))
     y = np.tile([0, 1, 2], (60, 1))
-    made, _ = fit_reference(Ridge(), X60, y, Permutations(3), free=free, folds=FOLDS)
+    made, _ = fit_reference(Ridge(), X60, y, Permutations(3), mask=mask, folds=FOLDS)
     np.testing.assert_allclose(made.fitted.predict(X60), np.tile([0, 1.5, 1.5], (60, 1)), atol=1e-6)
 
 

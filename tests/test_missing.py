@@ -31,7 +31,7 @@ from partita.structures import (
 
 # Values are of order 1 with at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5
-# (y, free) of a few rows, by space: whole, some labels, all but one, nothing.
+# (y, mask) of a few rows, by space: whole, some labels, all but one, nothing.
 ROWS = {
     Hypercube(4): [
         ([1, 0, 1, 1], [0, 0, 0, 0]),
@@ -58,16 +58,16 @@ ROWS = {
 
 
 def partly_known(space):
-    y, free = zip(*ROWS[space], strict=True)
-    return jnp.asarray(y), jnp.asarray(free)
+    y, mask = zip(*ROWS[space], strict=True)
+    return jnp.asarray(y), jnp.asarray(mask)
 
 
-def agreeing(space, y, free):
+def agreeing(space, y, mask):
     """Which outputs agree, from the definition: the labels of a group share its ranks, missing ones may be anything."""
-    every, y, free = (np.asarray(a) for a in (space.elements(), y, free))
+    every, y, mask = (np.asarray(a) for a in (space.elements(), y, mask))
     if not isinstance(space, Permutations):
-        return (every[:, free == 0] == y[free == 0]).all(axis=1)
-    groups = [np.flatnonzero(free == group) for group in set(free[free > 0])] + [[j] for j in np.flatnonzero(free == 0)]
+        return (every[:, mask == 0] == y[mask == 0]).all(axis=1)
+    groups = [np.flatnonzero(mask == group) for group in set(mask[mask > 0])] + [[j] for j in np.flatnonzero(mask == 0)]
     return np.all([(np.sort(every[:, g], axis=1) == np.sort(y[g])).all(axis=1) for g in groups], axis=0)
 
 
@@ -75,13 +75,13 @@ def test_tied_groups_without_gaps_are_linear_extensions():
     """Every pair of labels that is not tied keeps its order; and q restricted is uniform over them."""
     space = Permutations(4)
     every = np.asarray(space.elements())
-    for y, free in [*ROWS[space][:3], ROWS[space][4], ([3, 1, 2, 0], [0, 2, 2, 0])]:
-        tied = np.equal.outer(free, free) & (np.array(free) > 0)
+    for y, mask in [*ROWS[space][:3], ROWS[space][4], ([3, 1, 2, 0], [0, 2, 2, 0])]:
+        tied = np.equal.outer(mask, mask) & (np.array(mask) > 0)
         order = np.less.outer(y, y)
         kept = ((every[:, :, None] < every[:, None, :]) == order) | tied
         inside = kept.all(axis=(1, 2))
-        np.testing.assert_array_equal(agreeing(space, y, free), inside)
-        held, log_mass = condition(references(space)[0], jnp.asarray(y), jnp.asarray(free))
+        np.testing.assert_array_equal(agreeing(space, y, mask), inside)
+        held, log_mass = condition(references(space)[0], jnp.asarray(y), jnp.asarray(mask))
         np.testing.assert_allclose(jnp.exp(jax.vmap(held.log_prob)(every)), inside / inside.sum(), atol=1e-6)
         assert float(log_mass) == pytest.approx(np.log(inside.mean()), abs=1e-6)
 
@@ -104,13 +104,13 @@ def enumerated(model, x, y, inside, reference):
     )
 
 
-def found(model, x, y, free, reference=None):
-    def of_row(x, y, free, reference):
+def found(model, x, y, mask, reference=None):
+    def of_row(x, y, mask, reference):
         row = model.row(x, reference=reference)
-        slope = lambda theta: partial.energy(model, eqx.tree_at(lambda r: r.theta, row, theta), y, free)  # noqa: E731
+        slope = lambda theta: partial.energy(model, eqx.tree_at(lambda r: r.theta, row, theta), y, mask)  # noqa: E731
         return jax.value_and_grad(slope, has_aux=True)(row.theta)
 
-    return jit(jax.vmap(of_row))(x, y, free, reference)
+    return jit(jax.vmap(of_row))(x, y, mask, reference)
 
 
 def cases():
@@ -139,14 +139,14 @@ def rows_of(q, n):
 def test_what_is_observed_has_the_sum_over_all_outputs_that_agree(name, q, by_row, key):
     """g, log q, and the gradient; a whole y has exactly its own."""
     asked = model(COUPLINGS[name], q=q)
-    y, free = partly_known(asked.space)
+    y, mask = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
     reference = rows_of(q, len(y)) if by_row else None
-    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
+    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, mask, strict=True)])
     truth = enumerated(asked, x, y, jnp.asarray(inside), reference)
     # A set of two of five is held by 2 labels at 1000: 1e-4 each.
     tolerance = 5e-4 if name == "subsets" else TOLERANCE
-    answers = found(asked, x, y, free, reference)
+    answers = found(asked, x, y, mask, reference)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=tolerance), answers, truth)
     whole = jit(jax.vmap(lambda x, y: asked.g.coupling(asked.g.h(x), y)))(x, y)
     assert partial.is_summed_exactly(asked)
@@ -166,11 +166,11 @@ def test_the_bound_of_large_spaces_lies_below(name, key, monkeypatch):
     few_states(monkeypatch)
     asked = model(COUPLINGS[name])
     assert partial.is_summed_exactly(asked) == (name == "unary")
-    y, free = partly_known(asked.space)
+    y, mask = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
-    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
+    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, mask, strict=True)])
     (truth, log_q), slope = enumerated(asked, x, y, jnp.asarray(inside), None)
-    (bound, of_bound), slope_of_bound = found(asked, x, y, free)
+    (bound, of_bound), slope_of_bound = found(asked, x, y, mask)
     np.testing.assert_allclose(of_bound, log_q, atol=TOLERANCE)
     assert np.all(bound <= truth + 1e-4)
     # Of rankings the Bethe bound misses up to 1/2 log 2 per label, which labels tied in pairs attain.
@@ -183,14 +183,14 @@ def test_the_bound_of_large_spaces_lies_below(name, key, monkeypatch):
 def test_many_labels_held_cost_no_digits(key):
     """174 labels, 150 of them observed: within 1e-6 of the sum over the others."""
     theta, logits = 3 * jax.random.normal(key, (2, 174))
-    y, free = (theta > 0).astype(int), (jnp.arange(174) >= 150).astype(int)
+    y, mask = (theta > 0).astype(int), (jnp.arange(174) >= 150).astype(int)
     theta64, logits64 = np.asarray(theta, float), np.asarray(logits, float)
     truth = theta64[:150] @ np.asarray(y[:150]) + np.sum(
         np.logaddexp(0, theta64 + logits64)[150:] - np.logaddexp(0, logits64)[150:]
     )
     for coupling in (Bilinear(Cube(174)), LinearQuadratic(Symmetric(174), shared=True)):
         ebm = EBM(Energy(lambda theta: theta, coupling), Bound(), q=ProductBernoulli(logits))
-        g, _ = jit(lambda ebm, theta: partial.energy(ebm, ebm.row(theta), y, free))(ebm, theta)
+        g, _ = jit(lambda ebm, theta: partial.energy(ebm, ebm.row(theta), y, mask))(ebm, theta)
         assert float(g) == pytest.approx(truth, rel=1e-6)
 
 
@@ -204,13 +204,13 @@ def ask(objective, model, batch, key):
 
 @pytest.mark.parametrize(("name", "objective"), [("ising-shared", MinMin(5)), ("birkhoff", ExactMLE())])
 def test_losses_take_what_is_observed_for_y(name, objective, key):
-    """By a batch with `free` they change by the change of g, and its gradient; a row of which nothing is observed has
+    """By a batch with `mask` they change by the change of g, and its gradient; a row of which nothing is observed has
     no loss and no gradient at all."""
     asked = model(COUPLINGS[name])
-    y, free = partly_known(asked.space)
+    y, mask = partly_known(asked.space)
     whole = eqx.tree_at(lambda b: b.y, data(asked.space, rows=len(y)), y)
-    batch = eqx.tree_at(lambda b: b.free, whole, free, is_leaf=lambda leaf: leaf is None)
-    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, free, strict=True)])
+    batch = eqx.tree_at(lambda b: b.mask, whole, mask, is_leaf=lambda leaf: leaf is None)
+    inside = np.stack([agreeing(asked.space, *row) for row in zip(y, mask, strict=True)])
     (g, _), _ = enumerated(asked, batch.x, y, jnp.asarray(inside), None)
     of_y = jax.vmap(asked.g)(batch.x, y)
     spoken = jnp.arange(len(y)) < len(y) - 1
@@ -234,32 +234,32 @@ def test_probabilities_of_what_may_be_observed_sum_to_one(name, key, monkeypatch
     asked = model(COUPLINGS[name])
     every = np.asarray(asked.space.elements())
     if name == "birkhoff":
-        free = ((every > 0) & (every < 3)).astype(int)
-        observation = np.where(free > 0, -1, every)
+        mask = ((every > 0) & (every < 3)).astype(int)
+        observation = np.where(mask > 0, -1, every)
     else:
-        free = np.tile([0, 1, 0, 1], (len(every), 1))
-        observation = np.where(free > 0, -1, every)
+        mask = np.tile([0, 1, 0, 1], (len(every), 1))
+        observation = np.where(mask > 0, -1, every)
     _, first, classes = np.unique(observation, axis=0, return_index=True, return_inverse=True)
     x = np.tile(jax.random.normal(key, FEATURES), (len(every), 1))
     each = inference.log_prob(asked, x, every)
     truth = np.log(np.bincount(classes.ravel(), np.exp(each)))
-    summed = inference.log_prob(asked, x[first], every[first], mask=free[first])
+    summed = inference.log_prob(asked, x[first], every[first], mask=mask[first])
     np.testing.assert_allclose(summed, truth, atol=TOLERANCE)
     assert np.exp(summed).sum() == pytest.approx(1, abs=1e-5)
     few_states(monkeypatch)
-    held = inference.log_prob(asked, x[first], every[first], mask=free[first])
+    held = inference.log_prob(asked, x[first], every[first], mask=mask[first])
     np.testing.assert_allclose(held, truth, atol=1e-4)
     if name == "birkhoff":
         return
-    drawn = inference.log_prob(asked, x[first], every[first], mask=free[first], method="importance", key=key)
+    drawn = inference.log_prob(asked, x[first], every[first], mask=mask[first], method="importance", key=key)
     np.testing.assert_allclose(drawn, truth, atol=0.2)
 
 
 def test_a_learned_tau_normalizes_what_is_observed(key):
     asked = model(COUPLINGS["ising"])
-    y, free = partly_known(asked.space)
+    y, mask = partly_known(asked.space)
     x = jax.random.normal(key, (len(y), FEATURES))
-    learned, exactly = (inference.log_prob(asked, x, y, mask=free, method=method) for method in ("learned", "exact"))
+    learned, exactly = (inference.log_prob(asked, x, y, mask=mask, method=method) for method in ("learned", "exact"))
     tau, truth = (inference.log_partition(asked, x, method=method) for method in ("learned", "exact"))
     np.testing.assert_allclose(learned - exactly, truth - tau, atol=TOLERANCE)
 
@@ -270,14 +270,14 @@ def recovered(name, hide, key, steps=150):
     truth = model(coupling, scale=2.0)
     x = jax.random.normal(keys[0], (400, FEATURES))
     y = inference.sample(truth, x, 1, key=keys[1])[:, 0]
-    seen, free = hide(keys[2], y)
+    seen, mask = hide(keys[2], y)
     start = EBM(Energy(Linear(FEATURES, coupling.theta_shape, key=keys[3]), coupling), Table(200))
     test = batches.batch(start, x[200:], y[200:])
     solver = Solver(ExactMLE(), learning_rate=0.1, penalty=1e-3)
     losses = []
     for source in (
         batches.Rows(x[:200], y[:200]),
-        batches.Rows(x[:200], seen[:200], free=free[:200]),
+        batches.Rows(x[:200], seen[:200], mask=mask[:200]),
         batches.Rows(x[:200], seen[:200]),
     ):
         trained = fit(solver, start, source, steps=steps, every=steps, key=key).model
@@ -286,14 +286,14 @@ def recovered(name, hide, key, steps=150):
 
 
 def hide_labels(key, y):
-    free = jax.random.bernoulli(key, 0.4, y.shape).astype(int)
-    return jnp.where(free > 0, 0, y), free
+    mask = jax.random.bernoulli(key, 0.4, y.shape).astype(int)
+    return jnp.where(mask > 0, 0, y), mask
 
 
 def hide_tail(key, y):
     """Only the first two labels are known; the others in the order of their number."""
-    free = (y >= 2).astype(int)
-    return jnp.argsort(jnp.argsort(jnp.where(free > 0, 2 + jnp.arange(4), y))), free
+    mask = (y >= 2).astype(int)
+    return jnp.argsort(jnp.argsort(jnp.where(mask > 0, 2 + jnp.arange(4), y))), mask
 
 
 @pytest.mark.slow
@@ -311,9 +311,9 @@ def test_min_min_learns_from_a_stream_of_partial_rows(key):
     coupling = COUPLINGS["unary"]
     ebm = EBM(Energy(Linear(FEATURES, 4, key=key), coupling), Bound())
     batch = data(coupling.space, rows=8)
-    free = jnp.zeros((8, 4), int).at[:, 1].set(1)
-    parts = [Batch(batch.x, batch.y, free=f) for f in (free, jnp.zeros_like(free))]
-    measure = HeldOut(MinMin(4), batches.batch(ebm, batch.x, batch.y, free=free), key)
+    mask = jnp.zeros((8, 4), int).at[:, 1].set(1)
+    parts = [Batch(batch.x, batch.y, mask=f) for f in (mask, jnp.zeros_like(mask))]
+    measure = HeldOut(MinMin(4), batches.batch(ebm, batch.x, batch.y, mask=mask), key)
     solved = fit(Solver(MinMin(4)), ebm, batches.Stream(parts * 10), steps=20, every=10, key=key, measure=measure)
     assert solved.history.measures[-1][1] < solved.history.measures[0][1]
 
@@ -324,19 +324,19 @@ SETS, RANKS, PAIR = [[0, 1, 1, 0]] * 2, [[3, 1, 0, 2]] * 2, [[0, 1, 1, 0, 0]] * 
 
 def test_free_is_put_in_order():
     sets, ranks = model(COUPLINGS["unary"]), model(COUPLINGS["birkhoff"])
-    np.testing.assert_array_equal(batches.batch(sets, X, SETS, free=np.eye(2, 4, dtype=bool)).free, np.eye(2, 4))
-    assert batches.batch(sets, X, SETS, free=np.zeros((2, 4), int)).free is None
-    assert batches.batch(ranks, X, RANKS, free=[[1, 2, 3, 0], [0, 0, 4, 0]]).free is None
-    made = batches.batch(ranks, X, RANKS, free=[[2, 2, 3, 1], [0, 4, 4, 4]])
-    np.testing.assert_array_equal(made.free, [[2, 2, 0, 0], [0, 4, 4, 4]])
+    np.testing.assert_array_equal(batches.batch(sets, X, SETS, mask=np.eye(2, 4, dtype=bool)).mask, np.eye(2, 4))
+    assert batches.batch(sets, X, SETS, mask=np.zeros((2, 4), int)).mask is None
+    assert batches.batch(ranks, X, RANKS, mask=[[1, 2, 3, 0], [0, 0, 4, 0]]).mask is None
+    made = batches.batch(ranks, X, RANKS, mask=[[2, 2, 3, 1], [0, 4, 4, 4]])
+    np.testing.assert_array_equal(made.mask, [[2, 2, 0, 0], [0, 4, 4, 4]])
 
 
-def check(name, y, free):
-    return batches.batch(model(COUPLINGS[name]), X, y, free=free)
+def check(name, y, mask):
+    return batches.batch(model(COUPLINGS[name]), X, y, mask=mask)
 
 
 def lose(objective, name, y, f=None, target=None):
-    batch = Batch(jnp.asarray(X), jnp.asarray(y), target=target, free=jnp.ones_like(jnp.asarray(y)))
+    batch = Batch(jnp.asarray(X), jnp.asarray(y), target=target, mask=jnp.ones_like(jnp.asarray(y)))
     asked = model(COUPLINGS[name], f=f)
     state = objective.init(asked, key=jax.random.key(0))
     jax.eval_shape(lambda batch: objective.loss(asked, state, batch, key=jax.random.key(0))[0], batch)

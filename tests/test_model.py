@@ -245,7 +245,7 @@ def test_residual_is_the_bound_plus_what_its_body_reads(name, key):
 def test_a_constant_added_to_g_moves_a_residual_as_much(name):
     """A bias of 1 on all logits adds 2 to every set of two labels and 4 to every ranking of four.
 
-    Were the gradient of tau_0 stopped, g could rise for free.
+    Were the gradient of tau_0 stopped, g could rise for mask.
     """
     ebm = residual(name, zero=False)
     bias = lambda m: m.g.h.output.bias  # noqa: E731

@@ -110,7 +110,7 @@ def test_a_peaked_matrix_is_doubly_stochastic_all_the_same(scale):
     "name", [name for name, (c, _) in SERVED.items() if isinstance(c, Bilinear) and not isinstance(c.space, Hypercube)]
 )
 def test_gradient_of_tau_0_sees_a_constant_added_to_g(name):
-    """A direction in which all g rise by as much raises tau_0 by as much: else the energy runs away for free."""
+    """A direction in which all g rise by as much raises tau_0 by as much: else the energy runs away for mask."""
     coupling, q = SERVED[name]
     theta = logits(coupling)[8]
     y = coupling.space.elements()[:3]

@@ -101,7 +101,7 @@ def scores(model: Fitted, data: Dataset) -> dict[str, float]:
         pair = shared_ranks(known), answer.y
         values |= {"kendall": metrics.kendall(*pair), "spearman": metrics.spearman(*pair)}
     else:
-        whole = np.full(len(known.y), True) if known.free is None else ~known.free.any(axis=1)
+        whole = np.full(len(known.y), True) if known.mask is None else ~known.mask.any(axis=1)
         if not whole.any():
             raise DataError(f"{data.name}: no row has all of its labels, so that no answer can be judged.")
         values |= {} if whole.all() else {"whole_rows": int(whole.sum())}

@@ -127,7 +127,7 @@ class AbstractEstimator(AbstractLearner):
                 seed = files.seed(seed, fixed=self.random_state is not None)
             rng, key, space = np.random.RandomState(seed), jax.random.key(seed), reader.codec.space
             folds = training.folds_of(len(data.y), self.ensemble_size if self.ensemble_size > 1 else 5, rng)
-            options = {"free": data.free, "folds": folds, "weight": data.weight, "rng": rng, **self._family()}
+            options = {"mask": data.mask, "folds": folds, "weight": data.weight, "rng": rng, **self._family()}
             reference, measures = fit_reference(self.reference, raw, data.y, space, **options)
             data = data._replace(reference=measures)
             if validation is not None:
@@ -225,7 +225,7 @@ class AbstractEstimator(AbstractLearner):
 
     def _warn_of_unobserved(self, data: training.Data, classes: tuple) -> None:
         """Say so where nothing can be learned from any row."""
-        if data.free is not None and ((data.free[:, :1] > 0) & (data.free == data.free[:, :1])).all():
+        if data.mask is not None and ((data.mask[:, :1] > 0) & (data.mask == data.mask[:, :1])).all():
             warnings.warn("Nothing of y is observed in any row: the model is the reference itself.", stacklevel=4)
 
 

@@ -104,7 +104,7 @@ class AbstractLearner(AbstractArguments):
         chosen = names.objective(
             objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
-        completion = None if data.free is None else "exact" if partial.is_summed_exactly(first) else "bound"
+        completion = None if data.mask is None else "exact" if partial.is_summed_exactly(first) else "bound"
         return Start(models, chosen, completion, warm)
 
     def _train(

@@ -231,7 +231,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
 
     def _warn_of_unobserved(self, data, classes):
         super()._warn_of_unobserved(data, classes)
-        never = [] if data.free is None else np.flatnonzero((data.free > 0).all(axis=0)).tolist()
+        never = [] if data.mask is None else np.flatnonzero((data.mask > 0).all(axis=0)).tolist()
         if 0 < len(never) < len(classes):
             shown = ", ".join(repr(classes[j]) for j in never[:NAMED])
             more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
@@ -261,12 +261,12 @@ class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
         if self.decision != "micro_f1" or names.is_one_class(start.models.space):
             return calibration
         marginals, rows = unseen_marginals(trained, data, key)
-        known = np.ones(data.y.shape, bool) if data.free is None else data.free == 0
+        known = np.ones(data.y.shape, bool) if data.mask is None else data.mask == 0
         p, y = marginals[known[rows]], data.y[rows][known[rows]]
         threshold = decisions.MicroF1.fit(p[:, None], y[:, None]).threshold if y.any() else 0.5
         return calibration._replace(threshold=threshold)
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:
-        if truth.free is not None:
+        if truth.mask is not None:
             raise ValueError("Subset accuracy needs whole label sets; leave out the rows with missing labels.")
         return (truth.y == answer.y).all(axis=1)

@@ -133,12 +133,12 @@ class AbstractPredictor(AbstractEstimator):
             In nats, at most 0 up to rounding.
         """
         x, model, reference = self._model(X)
-        y, free = self.codec_.encode(y)
+        y, mask = self.codec_.encode(y)
         method = answers.normalizer(model, x, method, "log_prob")
-        if free is not None and method == "learned":
+        if mask is not None and method == "learned":
             # Labels held as known have no learned normalizer: both sums come from the same draws.
             method = "importance"
-        options = {"reference": reference, "mask": free, "key": self._key()}
+        options = {"reference": reference, "mask": mask, "key": self._key()}
         return np.asarray(inference.log_prob(model, x, y, method=method, **options), float)
 
     @fitted
@@ -162,8 +162,8 @@ class AbstractPredictor(AbstractEstimator):
         """
         x, model, _ = self._model(X)
         check_consistent_length(X, y)
-        y, free = self.codec_.encode(y)
-        if free is not None:
+        y, mask = self.codec_.encode(y)
+        if mask is not None:
             raise ValueError("energy needs whole outputs, without missing labels or ties; log_prob takes those too.")
         return np.asarray(over_rows(answers.energy, model, x, y), float)
 

@@ -165,13 +165,13 @@ class LabelRanker(AbstractPredictor):
     def _worth(self, key):
         def kendall(model: EBM, rows: training.Data) -> float:
             answer = np.asarray(inference.mode(model, rows.x, key=key, reference=rows.reference))
-            return float(self._scores(Encoded(rows.y, rows.free), Encoded(answer, None)).mean())
+            return float(self._scores(Encoded(rows.y, rows.mask), Encoded(answer, None)).mean())
 
         return kendall
 
     def _calibrate(self, trained, data, start, calibration, key):
         def likelihood(model: EBM, rows: training.Data) -> float:
-            log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, mask=rows.free)
+            log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, mask=rows.mask)
             return float(log_p.mean())
 
         score = likelihood if data.target is None else training.worth_by_loss(start.objective, key)

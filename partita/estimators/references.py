@@ -48,7 +48,7 @@ def fit_reference(
     y: np.ndarray,
     space: AbstractSpace,
     *,
-    free: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
     folds: Sequence[np.ndarray] = (),
     weight: np.ndarray | None = None,
     family: str = "plackett-luce",
@@ -59,9 +59,9 @@ def fit_reference(
         return Reference(Uniform(space) if isinstance(reference, str) else reference), None
     rng = np.random.RandomState(0) if rng is None else rng
     ranked = isinstance(space, AbstractRankings)
-    targets, drawn = _completed(y, free, rng) if ranked else (y, y)
+    targets, drawn = _completed(y, mask, rng) if ranked else (y, y)
     # A missing label says neither on nor off: such rows are predicted, but not learned from.
-    whole = np.arange(len(y)) if ranked or free is None else np.flatnonzero(~free.any(axis=1))
+    whole = np.arange(len(y)) if ranked or mask is None else np.flatnonzero(~mask.any(axis=1))
     _check(space, folds, whole)
     answer = ranks if ranked else probabilities
     unseen = np.zeros(y.shape)
@@ -107,14 +107,14 @@ def _of_one(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return table[:, on[0]] if on.size else np.zeros(len(table))
 
 
-def _completed(y: np.ndarray, free: np.ndarray | None, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+def _completed(y: np.ndarray, mask: np.ndarray | None, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """Rankings with the mean rank for tied labels, which a regressor learns; and with ties broken by chance."""
     means, drawn = y.astype(float), y.copy()
-    if free is None:
+    if mask is None:
         return means, drawn
-    for i in np.flatnonzero(free.any(axis=1)):
-        for group in np.unique(free[i][free[i] > 0]):
-            tied = np.flatnonzero(free[i] == group)
+    for i in np.flatnonzero(mask.any(axis=1)):
+        for group in np.unique(mask[i][mask[i] > 0]):
+            tied = np.flatnonzero(mask[i] == group)
             means[i, tied], drawn[i, tied] = y[i, tied].mean(), rng.permutation(y[i, tied])
     return means, drawn
 

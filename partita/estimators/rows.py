@@ -38,10 +38,10 @@ class RowReader(NamedTuple):
         """More rows than those that were learned from."""
         x, raw = self.features(X)
         check_consistent_length(raw, y)
-        y, free = self.codec.encode(y)
+        y, mask = self.codec.encode(y)
         weight = self.columns._row_weights(weight, raw, y, self.codec)
-        target = None if triplets is None else triplets.target(self.codec, y, free)
-        return Rows(Data(x, y, free, weight, target=target), raw)
+        target = None if triplets is None else triplets.target(self.codec, y, mask)
+        return Rows(Data(x, y, mask, weight, target=target), raw)
 
     def validation(self, eval_set: tuple[Any, ...], triplets: AbstractTriplets | None) -> Rows:
         """The rows of `eval_set`, which have what the training rows have."""
@@ -62,15 +62,15 @@ def read_first(
     if y is None:
         raise ValueError(f"This {type(estimator).__name__} requires y to be passed, but the target y is None.")
     check_consistent_length(x, y)
-    codec, (y, free) = estimator._codec.fit_encode(y, classes)
+    codec, (y, mask) = estimator._codec.fit_encode(y, classes)
     weight = estimator._row_weights(weight, x, y, codec)
-    target = None if triplets is None else triplets.target(codec, y, free)
+    target = None if triplets is None else triplets.target(codec, y, mask)
     if weight is not None and not weight.all():
         rows = np.flatnonzero(weight)
         x, y, weight = x[rows], y[rows], weight[rows]
-        free, target = (None if part is None else part[rows] for part in (free, target))
+        mask, target = (None if part is None else part[rows] for part in (mask, target))
     scaler = Scaler.fit(x, weight, dtype=estimator.dtype) if estimator.standardize else None
-    data = Data(scaled(x, scaler, estimator.dtype), y, free, weight, target=target)
+    data = Data(scaled(x, scaler, estimator.dtype), y, mask, weight, target=target)
     return RowReader(columns, codec, scaler), Rows(data, x)
 
 

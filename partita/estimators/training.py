@@ -26,21 +26,21 @@ SCALES = np.geomspace(0.1, 2, 14)
 
 
 class Data(NamedTuple):
-    """Checked rows: scaled features, outputs, what of them is free, weights, a reference for each; of triplets the
+    """Checked rows: scaled features, outputs, what of them is missing, weights, a reference for each; of triplets the
     worse outputs or the scores, as `target`."""
 
     x: Features
     y: np.ndarray
-    free: np.ndarray | None = None
+    mask: np.ndarray | None = None
     weight: np.ndarray | None = None
     reference: PyTree = None
     target: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> "Data":
         reference = jax.tree.map(lambda leaf: leaf[rows], self.reference)
-        parts = (self.free, self.weight, self.target)
-        free, weight, target = (None if part is None else part[rows] for part in parts)
-        return Data(self.x[rows], self.y[rows], free, weight, reference, target)
+        parts = (self.mask, self.weight, self.target)
+        mask, weight, target = (None if part is None else part[rows] for part in parts)
+        return Data(self.x[rows], self.y[rows], mask, weight, reference, target)
 
     def rows(self, batch_size: int) -> CheckedRows:
         """As rows to train on."""
@@ -50,7 +50,7 @@ class Data(NamedTuple):
             weight=self.weight,
             reference=self.reference,
             batch_size=min(batch_size, len(self.y)),
-            free=None if self.free is None or not self.free.any() else jnp.asarray(self.free, int),
+            mask=None if self.mask is None or not self.mask.any() else jnp.asarray(self.mask, int),
             target=self._target(),
         )
 
@@ -64,7 +64,7 @@ class Data(NamedTuple):
             None if self.weight is None else jnp.asarray(self.weight, float),
             self.reference,
             self._target(),
-            None if self.free is None else jnp.asarray(self.free, int),
+            None if self.mask is None else jnp.asarray(self.mask, int),
         )
 
     def _target(self) -> Array | None:

@@ -40,15 +40,15 @@ class AbstractTriplets(abc.ABC):
             )
         return objective
 
-    def target(self, codec: LabelSets | Rankings, y: np.ndarray, free: np.ndarray | None) -> np.ndarray:
+    def target(self, codec: LabelSets | Rankings, y: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """What the rows have besides x and y, for encoded outputs y that must be whole."""
-        self.check_whole(free, "y")
+        self.check_whole(mask, "y")
         return self.encode(codec, y)
 
-    def check_whole(self, free: np.ndarray | None, what: str) -> None:
+    def check_whole(self, mask: np.ndarray | None, what: str) -> None:
         """Raise where outputs are known in part."""
-        if free is not None:
-            bad = np.flatnonzero(free.any(axis=1))
+        if mask is not None:
+            bad = np.flatnonzero(mask.any(axis=1))
             raise ValueError(
                 f"fit(X, y, {self.keyword}=...) needs whole outputs, but {bad.size} rows of {what} have missing labels "
                 f"or ties, the first is row {bad[0]}. Leave these rows out."
@@ -65,12 +65,12 @@ class Worse(AbstractTriplets):
 
     def encode(self, codec, y):
         try:
-            worse, free = codec.encode(self.values)
+            worse, mask = codec.encode(self.values)
         except ValueError as error:
             raise ValueError(f"worse must hold outputs as y does. {error}") from error
         if len(worse) != len(y):
             raise ValueError(f"worse must have a row for each of the {len(y)} rows of y; got {len(worse)}.")
-        self.check_whole(free, "worse")
+        self.check_whole(mask, "worse")
         check_pairs(y, worse)
         return worse
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import exact, partial, samplers
 from .._types import Array, Bool, Float, Key, PyTree, Row, Scalar
-from ..batches import check_free, check_outputs
+from ..batches import check_mask, check_outputs
 from ..divergences import KL
 from ..model import EBM
 from .rows import check_index, over_rows, row_keys, sum_over_rows
@@ -162,7 +162,7 @@ def log_prob(
         The log-probabilities.
     """
     n = np.shape(x)[0]
-    y, mask = jnp.asarray(check_outputs(model.space, y, n)), check_free(model.space, mask, n)
+    y, mask = jnp.asarray(check_outputs(model.space, y, n)), check_mask(model.space, mask, n)
     if mask is not None and not partial.is_summed_exactly(model):
         return log_prob_partial(model, x, y, mask, method=method, key=key, reference=reference)
     if method == "exact":

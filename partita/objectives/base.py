@@ -74,22 +74,22 @@ def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:
 
 def check_whole(objective: AbstractObjective, batch: Batch) -> None:
     """Raise where outputs are observed in part, by what looks at whole ones only."""
-    if batch.free is not None:
+    if batch.mask is not None:
         raise ValueError(
-            f"{type(objective).__name__} needs every y whole, but the rows have missing labels or ties (`free`). Use "
+            f"{type(objective).__name__} needs every y whole, but the rows have missing labels or ties (`mask`). Use "
             "objectives.MinMin or objectives.ExactMLE, or leave such rows out."
         )
 
 
-def score(model: EBM, row: Row, tau: Scalar, y: Array, free: Array | None) -> Scalar:
+def score(model: EBM, row: Row, tau: Scalar, y: Array, mask: Array | None) -> Scalar:
     """g of what is observed, less the excess of f."""
-    g, log_q = partial.energy(model, row, y, free)
+    g, log_q = partial.energy(model, row, y, mask)
     return g - model.f.excess(g - tau, log_q)
 
 
 def told(losses: Float[Array, " n"], batch: Batch) -> Float[Array, " n"]:
     """The losses of the rows, 0 where nothing is observed."""
-    return losses if batch.free is None else jnp.where(jax.vmap(partial.nothing_observed)(batch.free), 0, losses)
+    return losses if batch.mask is None else jnp.where(jax.vmap(partial.nothing_observed)(batch.mask), 0, losses)
 
 
 def mean(values: Float[Array, " n"], batch: Batch) -> Scalar:

@@ -28,14 +28,14 @@ class ExactMLE(AbstractEnergyObjective):
         return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
-        def of_row(x, y, free, index, reference):
+        def of_row(x, y, mask, index, reference):
             row = model.row(x, index, reference)
             value, tau = exact.solve(model, row)
-            observed = score(model, row, tau, y, free)
+            observed = score(model, row, tau, y, mask)
             # Under KL tau is max g up to log |Y|.
             return value - observed, jnp.maximum(jnp.abs(value), jnp.abs(observed))
 
-        losses, scale = jax.vmap(of_row)(batch.x, batch.y, batch.free, batch.index, batch.reference)
+        losses, scale = jax.vmap(of_row)(batch.x, batch.y, batch.mask, batch.index, batch.reference)
         return mean(told(losses, batch), batch), (state, {"scale": scale.max()})
 
 

@@ -56,7 +56,7 @@ class MinMin(AbstractObjective):
         r = Proposal.of(self.proposal, model, rows, batch)
         draws = r.draw(self.num_samples, model, rows, shared=self.draws == "shared", key=key)
         of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, 0, None if draws.shared else 0))
-        losses, (mass, scale) = of_row(rows, batch.y, batch.free, draws)
+        losses, (mass, scale) = of_row(rows, batch.y, batch.mask, draws)
         info = {"mass": mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
         loss = mean(told(losses, batch), batch)
         if isinstance(self.proposal, SurrogateProposal) and model.surrogate is not None and model.surrogate.is_trained:
@@ -66,13 +66,13 @@ class MinMin(AbstractObjective):
         return loss, (state, info)
 
 
-def _terms(model: EBM, row: Row, y: Array, free: Array | None, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
+def _terms(model: EBM, row: Row, y: Array, mask: Array | None, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
     """The loss of one row; the terms whose mean is the mass sum_y q (f+*)'(g - tau), 1 when normalized; max |g|."""
     tau = model.log_partition(row)
     coupling = model.g.coupling
     g = coupling.scores(row.theta, draws.y) if draws.shared else jax.vmap(coupling, (None, 0))(row.theta, draws.y)
     conjugate, mass = jax.vmap(jax.value_and_grad(model.f.weighted_conjugate))(g - tau, draws.log_weight)
-    return tau + conjugate.mean() - score(model, row, tau, y, free), (mass, jnp.abs(g).max())
+    return tau + conjugate.mean() - score(model, row, tau, y, mask), (mass, jnp.abs(g).max())
 
 
 def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:

@@ -1,7 +1,7 @@
 """The codec of rankings: outputs as users write them, as rank vectors with what is unknown in them, and back.
 
 Every kind is first read as ranks in competition form (tied labels hold the best of the ranks they share, NaN is not
-known); one function makes of these an output y and what of it is free.
+known); one function makes of these an output y and what of it is missing.
 """
 
 from collections.abc import Hashable, Sequence
@@ -39,7 +39,7 @@ class Rankings(eqx.Module):
     [[1, 0, 2], [0, 1, 2]]
     >>> rankings.encode(["c>b>a", "a>bc"])
     Encoded(y=array([[2, 1, 0],
-           [0, 1, 2]], dtype=int32), free=array([[0, 0, 0],
+           [0, 1, 2]], dtype=int32), mask=array([[0, 0, 0],
            [0, 2, 2]], dtype=int32))
     """
 
@@ -164,11 +164,11 @@ def orderings(ranks: np.ndarray, classes: Any) -> np.ndarray:
 
 def shared_ranks(encoded: Encoded) -> np.ndarray:
     """Rank vectors in which labels whose order is not known have the least of the ranks that they share."""
-    y, free = encoded
-    if free is None:
+    y, mask = encoded
+    if mask is None:
         return y
-    same = (free[:, :, None] == free[:, None, :]) & (free[:, :, None] > 0)
-    return np.where(free > 0, np.where(same, y[:, None, :], y.shape[1]).min(axis=2), y)
+    same = (mask[:, :, None] == mask[:, None, :]) & (mask[:, :, None] > 0)
+    return np.where(mask > 0, np.where(same, y[:, None, :], y.shape[1]).min(axis=2), y)
 
 
 def _parse(Y: Any) -> tuple[str, Any]:
@@ -257,8 +257,8 @@ def _check_origin(values: np.ndarray) -> None:
 
 
 def _encoded(values: np.ndarray) -> Encoded:
-    """y and what is free, of ranks in any form."""
-    y, free, fine = _placed(values)
+    """y and the mask of ranks in any form."""
+    y, mask, fine = _placed(values)
     if not fine.all():
         i = int(np.argmin(fine))
         message = f"Row {i} of Y, {values[i].tolist()}, is no ranking:"
@@ -268,11 +268,11 @@ def _encoded(values: np.ndarray) -> Encoded:
             f"{message} expected the ranks 0..{y.shape[1] - 1}, one for each label; ties as 0, 1, 1, 3 (or 0, 1, 1, 2, "
             "or 0, 1.5, 1.5, 3), NaN where a rank is not known. For label sets use MultilabelClassifier."
         )
-    return Encoded(y, free if free.any() else None)
+    return Encoded(y, mask if mask.any() else None)
 
 
 def _placed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(y, free, whether it is a ranking) of each row. All is done on sorted rows, those of unknown rank last."""
+    """(y, mask, whether it is a ranking) of each row. All is done on sorted rows, those of unknown rank last."""
     n, k = values.shape
     place = np.arange(k)
     unknown = absent_entries(values)
@@ -296,11 +296,11 @@ def _placed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     ok = known & np.any(fine, axis=0)[:, None]
     used[np.nonzero(ok)[0], ranks[ok].astype(int)] = True
     left = np.argsort(used, axis=1, kind="stable")
-    y, free = np.empty((n, k), np.int32), np.empty((n, k), np.int32)
+    y, mask = np.empty((n, k), np.int32), np.empty((n, k), np.int32)
     result = np.where(known, ranks, np.take_along_axis(left, within, axis=1))
     np.put_along_axis(y, order, result.astype(np.int32), axis=1)
-    np.put_along_axis(free, order, np.where(size > 1, group, 0).astype(np.int32), axis=1)
-    return y, free, np.any(fine, axis=0)
+    np.put_along_axis(mask, order, np.where(size > 1, group, 0).astype(np.int32), axis=1)
+    return y, mask, np.any(fine, axis=0)
 
 
 def _increase(ranks: np.ndarray, known: np.ndarray) -> np.ndarray:

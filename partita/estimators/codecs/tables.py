@@ -25,14 +25,14 @@ __all__ = [
 
 
 class Encoded(NamedTuple):
-    """Outputs y in the space, shape (n, k), and what of them is `free`, that is not known; None if all is known.
+    """Outputs y in the space, shape (n, k), and what of them is not known, the `mask`; None if all is known.
 
-    For label sets free is 1 where a label is missing. For rankings the labels of a row with the same positive number
-    share the ranks that y gives them, in unknown order.
+    For label sets the mask is 1 where a label is missing. For rankings the labels of a row with the same positive
+    number share the ranks that y gives them, in unknown order.
     """
 
     y: np.ndarray
-    free: np.ndarray | None
+    mask: np.ndarray | None
 
 
 def is_frame(table: Any) -> bool:
