@@ -85,7 +85,7 @@ class Problem(NamedTuple):
 
         def of_row(x, y, index):
             row = model.row(x, index)
-            tau, scores = model.tau(row), model.g.coupling.scores(row.theta, outputs)
+            tau, scores = model.log_partition(row), model.g.coupling.scores(row.theta, outputs)
             expected = jax.vmap(model.f.continued)(scores - tau) @ jnp.exp(row.q.log_probs(outputs))
             return tau + expected - model.g.coupling(row.theta, y)
 
