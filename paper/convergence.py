@@ -24,7 +24,6 @@ from jax.flatten_util import ravel_pytree
 from sklearn.decomposition import PCA
 
 from partita import datasets
-from partita._types import Array, Batch, Float, Key, Scalar
 from partita.couplings import Bilinear
 from partita.divergences import AbstractDivergence
 from partita.estimators.names import LOSSES
@@ -32,6 +31,7 @@ from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.objectives import MinMin
 from partita.structures import Cube
+from partita.types import Array, Batch, Float, Key, Scalar
 
 from .document import Claim, Figure, Panel, Series
 from .protocol import standardize

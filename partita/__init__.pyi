@@ -2,7 +2,7 @@
 # checkers see them here, saved files may name classes of these modules, and the test of layers takes its order from
 # here: each module imports only from those above it.
 # ruff: noqa: I001
-from . import _types as _types
+from . import types as types
 from . import budget as budget
 from . import logspace as logspace
 from . import divergences as divergences

@@ -10,9 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Int, Scalar
 from .networks import without_gradient
 from .structures import AbstractCoupling, AbstractPolytope
+from .types import Array, Float, Int, Scalar
 
 __all__ = [
     "AbstractEuclidean",

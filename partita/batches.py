@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from ._types import Array, Batch, Key, PyTree
 from .model import EBM
 from .structures import AbstractSpace
+from .types import Array, Batch, Key, PyTree
 
 __all__ = [
     "AbstractRows",

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import Array, Float, Key, PyTree, Scalar
 from .structures import AbstractCoupling, AbstractLabels, AbstractPolytope, cube
+from .types import Array, Float, Key, PyTree, Scalar
 
 __all__ = [
     "AbstractCoupling",

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Scalar
+from .types import Array, Float, Scalar
 
 __all__ = [
     "KL",

@@ -7,9 +7,9 @@ whether that is affordable; what is not is refused with `budget.TooLargeError`.
 from collections.abc import Callable
 
 from . import budget
-from ._types import Array, Bool, Float, Int, Key, Row, Scalar
 from .model import EBM
 from .structures import Best, Enumeration
+from .types import Array, Bool, Float, Int, Key, Row, Scalar
 
 __all__ = [
     "before",

@@ -11,10 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Bool, Float, Int, Key, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 from .model import EBM
 from .structures import AbstractCoupling, AbstractLabels, AbstractMeasure, AbstractSpace, Uniform
+from .types import Array, Bool, Float, Int, Key, PyTree, Row, Scalar
 
 __all__ = [
     "AbstractKernel",

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float
+from .types import Array, Float
 
 __all__ = ["logaddexp", "logsumexp"]
 

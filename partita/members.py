@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._types import Array, Batch, Bool, Float, Key, PyTree
 from .batches import AbstractRows, CheckedRows, Chunk
 from .model import EBM, Bound, Energy, Network, Residual
 from .networks import Mean, Scaled
 from .objectives import AbstractObjective
 from .solver import Progress, Solver, State, held_out, ran_away, run_chunk
 from .structures import AbstractCoupling
+from .types import Array, Batch, Bool, Float, Key, PyTree
 
 __all__ = ["Members", "averaged", "can_average", "fit", "made", "member", "scaled", "size", "stacked", "start"]
 

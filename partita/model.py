@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Int, PyTree, Row, Scalar
 from .divergences import KL, AbstractDivergence
 from .structures import (
     AbstractCoupling,
@@ -22,6 +21,7 @@ from .structures import (
     Uniform,
     exact_method,
 )
+from .types import Array, Float, Int, PyTree, Row, Scalar
 
 __all__ = ["EBM", "AbstractTau", "Bound", "Energy", "Network", "Residual", "Shifted", "Table", "UnseenRowError"]
 

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Key, PyTree
+from .types import Array, Float, Key, PyTree
 
 __all__ = ["ICNN", "MLP", "AbstractNetwork", "Linear", "Mean", "Paired", "ResNet", "Scaled", "without_gradient"]
 

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import budget
-from ._types import Array, Bool, Float, Int, PyTree, Row, Scalar
 from .divergences import KL
 from .model import EBM, Bound
 from .structures import AbstractMeasure, AbstractSpace, Conditioned, condition
+from .types import Array, Bool, Float, Int, PyTree, Row, Scalar
 
 __all__ = ["check_known", "energy", "hold", "is_summed_exactly", "nothing_observed"]
 

@@ -10,11 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Int, Key, Row, Scalar
 from .divergences import KL
 from .kernels import AbstractKernel, Metropolis, Tempered, run, target
 from .model import EBM
 from .structures import with_share_of_q
+from .types import Array, Float, Int, Key, Row, Scalar
 
 __all__ = [
     "AbstractAnnealing",

@@ -6,11 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._types import Array, Float, Int, Key, Row, Scalar
 from .argmax import Nothing, coarse_oracle, rounded
 from .divergences import KL
 from .model import EBM
 from .structures import Best
+from .types import Array, Float, Int, Key, Row, Scalar
 
 __all__ = ["LocalSearch", "PoolSearch"]
 

@@ -15,11 +15,11 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from ._types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 from .batches import AbstractSource, Chunk, Rows
 from .divergences import KL
 from .model import EBM, Energy
 from .objectives import AbstractObjective
+from .types import RESULTS, Array, Batch, Bool, Float, Int, Key, PyTree, Scalar
 
 __all__ = [
     "BOTH",

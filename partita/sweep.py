@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import optax
 
 from . import members
-from ._types import Key
 from .batches import AbstractRows
 from .model import EBM
 from .objectives import AbstractObjective
 from .solver import BOTH, AbstractTraining, Progress, Solver
+from .types import Key
 
 __all__ = ["Grid", "Point", "train"]
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from partita import inference
-from partita._types import Batch
 from partita.couplings import Bilinear, Factored, Full, LinearQuadratic, Neural, Sparse, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from partita.model import EBM, Energy, Network, Table
@@ -34,6 +33,7 @@ from partita.structures import (
     Simplex,
     Uniform,
 )
+from partita.types import Batch
 
 FEATURES = 3
 

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.data import cal500
 from benchmarks.report import unary_model
 from partita import batches, objectives
-from partita._types import RESULTS
 from partita.solver import HeldOut, Solver, fit
+from partita.types import RESULTS
 
 
 @pytest.fixture(scope="module")

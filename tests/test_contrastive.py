@@ -8,11 +8,11 @@ import pytest
 from cases import COUPLINGS, data, jit, model, references, some
 
 from partita import exact
-from partita._types import Batch
 from partita.divergences import ChiSquare
 from partita.model import Table
 from partita.objectives import NCE, ConcreteScoreMatching, ExactMLE, PseudoLikelihood, RatioMatching, SurrogateProposal
 from partita.structures import Hypercube, ProductBernoulli
+from partita.types import Batch
 
 SETS = ["unary", "ising", "ising-low-rank", "neural-sets"]
 

@@ -18,10 +18,10 @@ from test_persistence import same_bits
 
 import partita
 from partita import atomic
-from partita._types import RESULTS
 from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.persistence import FileError, files, values
+from partita.types import RESULTS
 
 KEY = jax.random.key(3)
 
@@ -180,9 +180,9 @@ FORGED = {
     "edge of no label": setting({"tuple": [{"tuple": [0, 9]}]}, "g", "coupling", "interaction", "edges"),
     "nan bound": setting({"float": "000000000000f87f"}, "f", "bound"),
     "no reference": setting({"class": "partita.structures.Uniform", "fields": {}}, "q"),
-    "enum as class": more({"class": "partita._types.RESULTS", "fields": {}}),
+    "enum as class": more({"class": "partita.types.RESULTS", "fields": {}}),
     "class as enum": more({"enum": "partita.model.EBM", "member": "g"}),
-    "no member": more({"enum": "partita._types.RESULTS", "member": "mro"}),
+    "no member": more({"enum": "partita.types.RESULTS", "member": "mro"}),
     "no such thing": more({"code": "print(1)"}),
     "nothing at all": more({}),
     "sklearn without": more({"sklearn": 0}),

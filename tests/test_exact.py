@@ -15,7 +15,6 @@ from cases import COUPLINGS, DIVERGENCES, FEATURES, jit, model, references, some
 from jaxtyping import Array, Float
 
 from partita import budget, exact, inference, structures
-from partita._types import Row
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Neural, Symmetric
 from partita.divergences import KL, ChiSquare, JensenShannon
@@ -33,6 +32,7 @@ from partita.structures import (
     ProbabilitySimplex,
     Uniform,
 )
+from partita.types import Row
 
 # Scores in the cases are of order 1 and sums have at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5

@@ -8,7 +8,6 @@ import pytest
 from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import inference
-from partita._types import Batch
 from partita.argmax import Entropy, Nothing, ProximalGradient, SquaredNorm, oracle
 from partita.couplings import Bilinear
 from partita.model import EBM, Energy, Network
@@ -16,6 +15,7 @@ from partita.networks import Linear
 from partita.objectives import GeneralizedFenchelYoung, Perceptron
 from partita.solver import Solver, fit
 from partita.structures import Cube, Permutahedron
+from partita.types import Batch
 
 KEY = jax.random.key(0)
 

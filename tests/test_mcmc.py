@@ -9,7 +9,6 @@ import pytest
 from cases import COUPLINGS, FEATURES, data, jit, model, references, some
 
 from partita import batches
-from partita._types import RESULTS
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.kernels import Gibbs, Guided, Informed, Metropolis
@@ -18,6 +17,7 @@ from partita.networks import Linear
 from partita.objectives import MCMC, ExactMLE
 from partita.solver import HeldOut, Solver, fit
 from partita.structures import Cube, Simplex, Uniform
+from partita.types import RESULTS
 
 ROWS, SEEDS, VISITS = 3, 200, 25
 

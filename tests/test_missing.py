@@ -8,7 +8,6 @@ import pytest
 from cases import COUPLINGS, FEATURES, data, jit, model, references
 
 from partita import batches, budget, inference, objectives, partial
-from partita._types import Batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.model import EBM, Bound, Energy, Table
@@ -28,6 +27,7 @@ from partita.structures import (
     Uniform,
     condition,
 )
+from partita.types import Batch
 
 # Values are of order 1 with at most 24 terms: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5

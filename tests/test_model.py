@@ -11,13 +11,13 @@ import pytest
 from cases import COUPLINGS, DIVERGENCES, FEATURES, REFERENCES, model, neighbor_of, references, some
 
 from partita import inference
-from partita._types import RESULTS, Row
 from partita.divergences import ChiSquare, JensenShannon
 from partita.model import EBM, Energy, Network, Residual, Shifted, Table, UnseenRowError
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
 from partita.solver import Solver, fit
 from partita.structures import Hypercube, Permutations, PlackettLuce, Uniform
+from partita.types import RESULTS, Row
 
 KEY = jax.random.key(9)
 DECAY = optax.cosine_decay_schedule(1.0, 300)

@@ -8,12 +8,12 @@ import pytest
 from cases import COUPLINGS, FEATURES, jit, model, references
 
 from partita import inference
-from partita._types import Row
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.search import LocalSearch
 from partita.structures import Birkhoff, Cube
+from partita.types import Row
 
 ROWS = 200
 KEY = jax.random.key(0)

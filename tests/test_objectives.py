@@ -11,7 +11,6 @@ import scipy
 from cases import COUPLINGS, DIVERGENCES, data, jit, model, references, some
 
 from partita import batches, exact
-from partita._types import Batch
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare
@@ -20,6 +19,7 @@ from partita.networks import Linear
 from partita.objectives import MCMC, NCE, ExactMLE, MinMin, PseudoLikelihood
 from partita.solver import Solver, fit
 from partita.structures import Cube, Hypercube, Mallows, ProductBernoulli
+from partita.types import Batch
 
 # Losses are of order 1 and have at most 24 terms per row: float32 leaves errors of some 1e-6.
 TOLERANCE = 2e-5

@@ -23,13 +23,13 @@ from test_layers import ORDER
 
 import partita
 from partita import inference, kernels, objectives, persistence, samplers, search
-from partita._types import RESULTS
 from partita.couplings import Bilinear
 from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
 from partita.networks import ICNN, MLP, Linear, ResNet
 from partita.persistence import ConsentError, FileError, classes, files
 from partita.solver import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
 from partita.structures import Cube
+from partita.types import RESULTS
 
 KEY = jax.random.key(3)
 

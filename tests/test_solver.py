@@ -13,7 +13,6 @@ import scipy.sparse
 from cases import COUPLINGS, FEATURES, model, some
 
 from partita import batches, objectives
-from partita._types import RESULTS, Batch
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.model import EBM, Bound, Energy, Network, Table, UnseenRowError
@@ -21,6 +20,7 @@ from partita.networks import MLP, Linear
 from partita.progress import ProgressBar
 from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit, ran_away
 from partita.structures import Cube, Hypercube, ProductBernoulli
+from partita.types import RESULTS, Batch
 
 ROWS = 64
 

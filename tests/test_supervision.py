@@ -9,11 +9,11 @@ import pytest
 import scipy.optimize
 from cases import COUPLINGS, FEATURES, jit, model, references
 
-from partita._types import Batch
 from partita.batches import Preferences as Pairs
 from partita.batches import Scores as Scored
 from partita.objectives import Preferences, Scores
 from partita.solver import Solver, fit
+from partita.types import Batch
 
 ROWS = 40
 

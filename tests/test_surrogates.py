@@ -9,7 +9,6 @@ import pytest
 from cases import COUPLINGS, model, neighbor_of, references, some
 
 from partita import exact
-from partita._types import Batch
 from partita.couplings import Bilinear
 from partita.divergences import KL, ChiSquare, JensenShannon
 from partita.model import EBM, Energy, Table
@@ -34,6 +33,7 @@ from partita.structures import (
     surrogate,
 )
 from partita.structures.balancing import balance
+from partita.types import Batch
 
 SERVED = {
     f"{name}-{type(q).__name__}": (coupling, q)

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .. import budget, exact, inference, samplers
-from .._types import Array, Key, PyTree, Row
 from ..inference.answers import weighted_draws
 from ..inference.rows import over_rows, sum_over_rows
 from ..model import EBM
 from ..structures import AbstractRankings, AbstractSpace
+from ..types import Array, Key, PyTree, Row
 
 KINDS = {True: "rankings", False: "label sets"}
 ADVICE = {

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from .. import budget, decisions, inference, members
-from .._types import Key, PyTree, Row
 from ..decisions import F1, AbstractRule
 from ..inference.rows import over_rows
 from ..model import EBM
+from ..types import Key, PyTree, Row
 from . import training
 
 DRAWS = 1000

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import scipy.sparse
 
-from .._types import PyTree
 from ..atomic import write
 from ..members import Members
 from ..persistence import load_leaves, save_leaves
+from ..types import PyTree
 
 __all__ = ["Checkpoint", "fingerprint"]
 

@@ -12,13 +12,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import members, partial
-from .._types import Key, PyTree
 from ..divergences import AbstractDivergence
 from ..model import EBM
 from ..objectives import AbstractObjective
 from ..progress import ProgressBar
 from ..solver import AbstractTraining, History, Progress, Solver, State
 from ..structures import AbstractMeasure, AbstractSpace
+from ..types import Key, PyTree
 from . import names, training
 from .arguments import AbstractArguments
 from .checkpoints import Checkpoint

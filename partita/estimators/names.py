@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 
 from .. import budget
-from .._types import Key, PyTree
 from ..couplings import AbstractCoupling, Bilinear, Factored, Full, LinearQuadratic, NegativeSemidefinite, Symmetric
 from ..divergences import KL, AbstractDivergence, ChiSquare, JensenShannon, ReverseKL, SquaredHellinger, Tsallis
 from ..model import EBM, AbstractTau, Energy, Network, Residual, Table
@@ -48,6 +47,7 @@ from ..structures import (
     Simplex,
     generator_shape,
 )
+from ..types import Key, PyTree
 
 # From here on one U for all labels has more entries than data have rows, and mean field takes too long.
 FULL_LABELS = 256

@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from .. import decisions, inference, persistence
-from .._types import Key, PyTree
 from ..decisions import AbstractRule, MicroF1
 from ..inference import Normalization
 from ..inference.rows import over_rows
 from ..model import EBM, Table
 from ..objectives.fenchel_young import AbstractFenchelYoung
+from ..types import Key, PyTree
 from . import answers, names
 from .base import AbstractEstimator
 from .codecs import Encoded, framed

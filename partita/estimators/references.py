@@ -15,8 +15,8 @@ import scipy.special
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from .._types import PyTree
 from ..structures import AbstractLabels, AbstractMeasure, AbstractRankings, AbstractSpace, Uniform
+from ..types import PyTree
 from .names import LABEL_FAMILY, RANKING_FAMILIES, is_one_class
 
 # Least probabilities that a classifier may give, of which the one is taken that suits unseen rows best.

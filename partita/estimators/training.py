@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 
 from .. import members
-from .._types import Array, Batch, Key, PyTree
 from ..batches import CheckedRows, Features
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..solver import ONLY_TAU, AbstractTraining, HeldOut, Progress, Solver, cosine
+from ..types import Array, Batch, Key, PyTree
 from .names import cheap
 
 MAX_HELD = 1000

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import exact, kernels, samplers
-from .._types import Array, Float, Int, Key, PyTree, Row
 from ..divergences import KL
 from ..model import EBM
 from ..structures import AbstractRankings, AbstractSpace
+from ..types import Array, Float, Int, Key, PyTree, Row
 from .rows import check_index, over_rows, row_keys, sum_over_rows
 
 MIN_PARTICLES = 64

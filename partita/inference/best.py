@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import argmax, budget, exact
-from .._types import Array, Float, Int, Key, PyTree, Row
 from ..argmax import AbstractRegularizer
 from ..model import EBM
 from ..search import LocalSearch, PoolSearch
 from ..structures import AbstractAssignments, AbstractPolytope, Best, Uniform
+from ..types import Array, Float, Int, Key, PyTree, Row
 from .partitions import Method, log_partition
 from .rows import over_rows, row_keys, sum_over_rows
 

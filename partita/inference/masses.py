@@ -10,12 +10,12 @@ import numpy as np
 import scipy.stats
 
 from .. import budget, exact
-from .._types import Array, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..kernels import Gibbs, target
 from ..model import EBM, Shifted
 from ..samplers import AnnealedImportanceSampling, Weighted, root
 from ..structures import AbstractMeasure, with_share_of_q
+from ..types import Array, Float, Key, PyTree, Row, Scalar
 from .rows import check_index, over_rows, row_keys, sum_over_rows
 
 MIN_EFFECTIVE = 10

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import exact, partial, samplers
-from .._types import Array, Bool, Float, Key, PyTree, Row, Scalar
 from ..batches import check_mask, check_outputs
 from ..divergences import KL
 from ..model import EBM
+from ..types import Array, Bool, Float, Key, PyTree, Row, Scalar
 from .rows import check_index, over_rows, row_keys, sum_over_rows
 
 ESTIMATORS: dict[str, samplers.AbstractEstimator] = {

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import budget
-from .._types import Array, Int, Key, PyTree
 from ..batches import check_features, check_model, check_reference
 from ..divergences import KL
 from ..model import EBM, UnseenRowError
+from ..types import Array, Int, Key, PyTree
 
 SHAPES = (16, 256)
 

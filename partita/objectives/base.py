@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from .. import partial
-from .._types import Array, Batch, Float, Key, PyTree, Row, Scalar
 from ..divergences import KL
 from ..model import EBM
+from ..types import Array, Batch, Float, Key, PyTree, Row, Scalar
 
 Info = dict[str, Scalar]
 

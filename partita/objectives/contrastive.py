@@ -7,8 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Float
 from ..structures import AbstractLabels, AbstractMeasure
+from ..types import Array, Float
 from .base import AbstractEnergyObjective, AbstractObjective, check_kl, check_whole, credible_likelihood, mean
 from .proposals import Proposal, SurrogateProposal, check_proposal
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from .. import budget, exact
-from .._types import Array, Batch, Bool, Int, Key, Row
 from ..divergences import KL
 from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
+from ..types import Array, Batch, Bool, Int, Key, Row
 from .base import AbstractEnergyObjective, check_whole, credible_likelihood, mean, score, told
 
 

@@ -11,8 +11,8 @@ import optax
 from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 
-from .._types import Array, Float, PyTree, Scalar
 from ..structures import AbstractMeasure, AbstractSpace, generator, generator_shape
+from ..types import Array, Float, PyTree, Scalar
 from .base import AbstractEnergyObjective, check_kl, check_whole, credible_likelihood, mean
 
 

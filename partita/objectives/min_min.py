@@ -6,10 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Draws, Float, Row, Scalar
 from ..model import EBM
 from ..samplers import effective
 from ..structures import AbstractMeasure
+from ..types import Array, Draws, Float, Row, Scalar
 from .base import AbstractObjective, credible_likelihood, mean, score, told
 from .proposals import Proposal, SurrogateProposal, check_proposal
 

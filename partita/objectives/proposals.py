@@ -4,9 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Batch, Draws, Key, Row
 from ..model import EBM
 from ..structures import AbstractMeasure, surrogate, with_share_of_q
+from ..types import Array, Batch, Draws, Key, Row
 
 
 class SurrogateProposal(eqx.Module):

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Batch, Float, Scalar
+from ..types import Array, Batch, Float, Scalar
 from .base import AbstractEnergyObjective, check_whole, mean
 
 # A guess costs log 2 nats: a run that ends more than one above that has diverged.

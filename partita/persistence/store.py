@@ -14,8 +14,8 @@ import jax
 import joblib
 import sklearn
 
-from .._types import PyTree
 from ..atomic import write
+from ..types import PyTree
 from .classes import ARRAYS, is_known
 from .files import ConsentError, FileError, pack, unpack
 from .values import Decoder, Encoder

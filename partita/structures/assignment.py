@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import scipy.optimize
 
-from .._types import Array, Bool, Float
+from ..types import Array, Bool, Float
 
 __all__ = ["best_assignments", "isotonic_decreasing", "project_birkhoff"]
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Bool, Float
+from ..types import Array, Bool, Float
 
 __all__ = ["TINY", "balance", "invariants", "mass_from"]
 

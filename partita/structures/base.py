@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import budget
-from .._types import Array, Bool, Float, Int, Key, Scalar
+from ..types import Array, Bool, Float, Int, Key, Scalar
 
 __all__ = [
     "AbstractLabels",

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._types import Array
 from ..divergences import KL
+from ..types import Array
 from .base import AbstractMeasure, AbstractSpace, Uniform
 from .enumeration import Enumeration
 from .methods import AbstractCoupling, AbstractPolytope

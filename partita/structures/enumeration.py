@@ -5,10 +5,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from .._types import Array, Float
 from ..budget import Kind, Work
 from ..divergences import KL, AbstractDivergence
 from ..logspace import logsumexp
+from ..types import Array, Float
 from .base import AbstractMeasure, AbstractRankings, AbstractSpace
 from .methods import AbstractCoupling, AbstractMethod, Best
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from .. import budget
-from .._types import Array, Float, Int, Key
 from ..divergences import KL, AbstractDivergence
 from ..logspace import logsumexp
 from ..networks import MLP
+from ..types import Array, Float, Int, Key
 from .base import AbstractMeasure, AbstractSpace, Conditioned, Uniform
 from .enumeration import Enumeration
 from .methods import AbstractCoupling, AbstractMethod, AbstractSurrogate, SurrogateRow

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._types import Array, Float
 from ..budget import Kind, Work
 from ..divergences import KL
+from ..types import Array, Float
 from .base import AbstractLabels, AbstractMeasure, Conditioned, whole_number
 from .generic import Components
 from .methods import AbstractMethod, AbstractPolytope, AbstractSurrogate, Best, SurrogateRow

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import budget
-from .._types import Array, Bool, Float, Int, Key, Scalar
 from ..divergences import AbstractDivergence
+from ..types import Array, Bool, Float, Int, Key, Scalar
 from .base import AbstractMeasure, AbstractSpace, Uniform
 
 __all__ = [

@@ -9,9 +9,9 @@ import numpy as np
 import optax
 import scipy.optimize
 
-from .._types import Array, Float
 from ..divergences import KL
 from ..logspace import logsumexp
+from ..types import Array, Float
 from . import subset_dp
 from .assignment import best_assignments, isotonic_decreasing, project_birkhoff
 from .balancing import TINY, balance, invariants, mass_from

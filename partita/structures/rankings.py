@@ -11,8 +11,8 @@ import numpy as np
 from jax.core import Tracer
 
 from .. import budget
-from .._types import Array, Bool, Float, Int, Key, Scalar
 from ..logspace import logsumexp
+from ..types import Array, Bool, Float, Int, Key, Scalar
 from . import subset_dp
 from .base import AbstractMeasure, AbstractRankings, Conditioned, whole_number
 

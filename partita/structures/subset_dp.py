@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._types import Array, Bool, Float, Int
 from ..logspace import logsumexp
+from ..types import Array, Bool, Float, Int
 
 __all__ = ["best_ways", "layers", "order_probabilities", "subset_layers", "unwind"]
 

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._types import Array, Float
 from ..budget import Kind, Work
 from ..divergences import KL
 from ..logspace import logaddexp
+from ..types import Array, Float
 from .base import AbstractLabels, AbstractMeasure, Conditioned, whole_number
 from .label_sets import best_of_two
 from .methods import AbstractMethod, AbstractPolytope, AbstractSurrogate, Best, SurrogateRow
