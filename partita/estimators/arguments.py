@@ -17,8 +17,8 @@ from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
 from ..model import AbstractTau
 from ..objectives import AbstractObjective, SurrogateProposal
-from ..solver import AbstractTraining
 from ..structures import AbstractMeasure
+from ..training import AbstractTraining
 from . import names
 from .codecs import LabelSets, Rankings
 from .references import check_reference

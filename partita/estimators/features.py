@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import validate_data
 
-from ..batches import Features
+from ..training import Features
 from .codecs.tables import absent, is_frame
 
 __all__ = ["Scaler", "check_columns", "read_features", "scaled"]

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_consistent_length
 
-from ..batches import Features
 from ..structures import AbstractRankings
+from ..training import Features
 from .arguments import AbstractArguments, Codec
+from .cross_fitting import Data
 from .features import Scaler, read_features, scaled
-from .training import Data
 from .triplets import AbstractTriplets
 
 

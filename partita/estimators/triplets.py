@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..batches import check_pairs, check_scores
 from ..objectives import AbstractObjective, Preferences, Scores
+from ..training.checks import check_pairs, check_scores
 from .codecs import LabelSets, Rankings
 
 

@@ -71,7 +71,7 @@ def load(path: Location, *, classes: Sequence[type] = (), trusted: bool = False)
 
 @_not_endless()
 def save_leaves(path: Location, tree: PyTree, info: Any) -> None:
-    """Write the arrays of a tree, `solver.Solution.state` say, and any value that can be saved beside them."""
+    """Write the arrays of a tree, `training.Solution.state` say, and any value that can be saved beside them."""
     encoder = Encoder()
     leaves = [[at, encoder(leaf, f"leaves[{i}]{at}")] for i, (at, leaf) in enumerate(_arrays(tree))]
     described = {"leaves": leaves, "info": encoder(info, "info")}
