@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from ..budget import Kind, Work
 from ..divergences import KL, AbstractDivergence
-from ..logspace import logsumexp
+from ..numerics import logsumexp
 from ..types import Array, Float
 from .base import AbstractMeasure, AbstractRankings, AbstractSpace
 from .methods import AbstractCoupling, AbstractMethod, Best

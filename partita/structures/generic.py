@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from .. import budget
 from ..divergences import KL, AbstractDivergence
-from ..logspace import logsumexp
+from ..numerics import logsumexp
 from ..networks import MLP
 from ..types import Array, Float, Int, Key
 from .base import AbstractMeasure, AbstractSpace, Conditioned, Uniform

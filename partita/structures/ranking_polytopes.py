@@ -10,7 +10,7 @@ import optax
 import scipy.optimize
 
 from ..divergences import KL
-from ..logspace import logsumexp
+from ..numerics import logsumexp
 from ..types import Array, Float
 from . import subset_dp
 from .assignment import best_assignments, isotonic_decreasing, project_birkhoff

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from .. import budget
-from ..logspace import logsumexp
+from ..numerics import logsumexp
 from ..types import Array, Bool, Float, Int, Key, Scalar
 from . import subset_dp
 from .base import AbstractMeasure, AbstractRankings, Conditioned, whole_number

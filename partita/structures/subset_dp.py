@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..logspace import logsumexp
+from ..numerics import logsumexp
 from ..types import Array, Bool, Float, Int
 
 __all__ = ["best_ways", "layers", "order_probabilities", "subset_layers", "unwind"]

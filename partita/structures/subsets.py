@@ -9,7 +9,7 @@ import numpy as np
 
 from ..budget import Kind, Work
 from ..divergences import KL
-from ..logspace import logaddexp
+from ..numerics import logaddexp
 from ..types import Array, Float
 from .base import AbstractLabels, AbstractMeasure, Conditioned, whole_number
 from .label_sets import best_of_two
