@@ -198,7 +198,7 @@ class AbstractSpace(eqx.Module):
         """
         if mask.min() < 0 or mask.max() > 1:
             raise ValueError(
-                f"A mask is 0 where y is observed, else 1 where a label is missing, up to 1; got {mask.min()} to "
+                f"A mask is 0 where y is observed and 1 where a label is missing; got numbers from {mask.min()} to "
                 f"{mask.max()}."
             )
         return mask
