@@ -349,7 +349,7 @@ class EBM(eqx.Module):
         EBM
             The model with True at these arrays and False at all other leaves.
         """
-        nothing = jax.tree.map(lambda _: False, self)
+        none_trained = jax.tree.map(lambda _: False, self)
         parts = lambda model: (model.g, model.tau, model.surrogate)  # noqa: E731
-        learned = jax.tree.map(eqx.is_inexact_array, parts(self))
-        return eqx.tree_at(parts, nothing, learned, is_leaf=lambda leaf: leaf is None)
+        trained_parts = jax.tree.map(eqx.is_inexact_array, parts(self))
+        return eqx.tree_at(parts, none_trained, trained_parts, is_leaf=lambda leaf: leaf is None)

@@ -185,9 +185,9 @@ def _choose_sums(model: EBM, q: AbstractMeasure) -> tuple[bool, Sums]:
     full_mask = jnp.ones(space.shape, int)
     conditioned = condition(q, jnp.zeros_like(full_mask), full_mask)
     if conditioned is not None:
-        own = coupling.exact(conditioned.measure, f)
-        if own is not None and (not own.has_partial or budget.affords_partial(own.work)):
-            return True, _ConditionedSums(own.log_partition)
+        conditional = coupling.exact(conditioned.measure, f)
+        if conditional is not None and (not conditional.has_partial or budget.affords_partial(conditional.work)):
+            return True, _ConditionedSums(conditional.log_partition)
         surrogate = coupling.surrogate(conditioned.measure, f)
         if surrogate is not None:
             return False, _ConditionedSums(lambda theta, q: surrogate(coupling, theta, q).tau)

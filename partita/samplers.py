@@ -259,8 +259,8 @@ class AbstractAnnealing(AbstractEstimator):
             log_ratio = jax.vmap(lambda y: p.log_prob(y) - r.log_prob(y))(particles.y)
             log_weight = particles.log_weight + log_ratio / self.temperatures
             particles = self.resample(Particles(particles.y, log_weight, particles.origin), key=resample_key)
-            moved, _ = run(self.kernel, between, particles.y, 1, thin=moves, key=move_key)
-            return Particles(moved[:, 0], particles.log_weight, particles.origin), None
+            y, _ = run(self.kernel, between, particles.y, 1, thin=moves, key=move_key)
+            return Particles(y[:, 0], particles.log_weight, particles.origin), None
 
         start = Particles(r.sample(self.num, key=start_key), jnp.zeros(self.num), jnp.arange(self.num))
         steps = jnp.arange(1, self.temperatures + 1) / self.temperatures
@@ -331,7 +331,7 @@ class SequentialMonteCarlo(AbstractAnnealing):
 
 
 def systematic(log_weight: Float[Array, " n"], num: int, *, key: Key) -> Int[Array, " num"]:
-    """`num` indices, each as often as its share of the weights says, up to one: one random number for all."""
+    """Systematic resampling: `num` indices, each in proportion to its weight up to one, by one random number."""
     total = jnp.cumsum(jax.nn.softmax(log_weight))
     at = (jnp.arange(num) + jax.random.uniform(key)) / num
     return jnp.minimum(jnp.searchsorted(total, at * total[-1], side="right"), log_weight.size - 1)

@@ -157,13 +157,13 @@ class CoordinateAscent(AbstractOracle):
     def argmax(self, coupling, theta):
         u, s = coupling.parameters(theta)
         matrix = coupling.interaction.matrix(s)
-        own = jnp.diagonal(matrix)
+        diagonal = jnp.diagonal(matrix)
         low, high = coupling.polytope.box()
-        curvature = jnp.maximum(self.regularizer.strength - own, TINY)
+        curvature = jnp.maximum(self.regularizer.strength - diagonal, TINY)
 
         def update(j, carry):
             mu, uphill = carry
-            best = jnp.clip((uphill[j] - own[j] * mu[j]) / curvature[j], low, high)
+            best = jnp.clip((uphill[j] - diagonal[j] * mu[j]) / curvature[j], low, high)
             return mu.at[j].set(best), uphill + matrix[j] * (best - mu[j])
 
         def sweep(carry):
@@ -261,7 +261,7 @@ def oracle(coupling: AbstractCoupling, regularizer: AbstractRegularizer) -> Abst
             "SquaredNorm, or for rankings a coupling on Birkhoff."
         )
     kinds = (ClosedForm, CoordinateAscent, ProximalGradient)
-    return next(chosen for chosen in (kind(regularizer) for kind in kinds) if chosen.serves(coupling))
+    return next(candidate for candidate in (kind(regularizer) for kind in kinds) if candidate.serves(coupling))
 
 
 def coarse_oracle(coupling: AbstractCoupling, regularizer: AbstractRegularizer) -> AbstractOracle:
@@ -280,8 +280,8 @@ def coarse_oracle(coupling: AbstractCoupling, regularizer: AbstractRegularizer) 
     AbstractOracle
         The oracle.
     """
-    chosen = oracle(coupling, regularizer)
-    return ProximalGradient(regularizer, 50, 1e-3) if isinstance(chosen, ProximalGradient) else chosen
+    default = oracle(coupling, regularizer)
+    return ProximalGradient(regularizer, 50, 1e-3) if isinstance(default, ProximalGradient) else default
 
 
 def nearest_output(polytope: AbstractPolytope, mu: Float[Array, " *shape"]) -> Int[Array, " *y"]:

@@ -209,9 +209,9 @@ def _best_order(before: Float[np.ndarray, "n k k"]) -> Int[np.ndarray, "n k"]:
     y, row, at = np.zeros((n, k), int), np.arange(n), np.zeros(n, int)
     for rank in range(k - 1, -1, -1):
         _, previous, label = tables[rank]
-        chosen = choices[rank][row, at]
-        y[row, label[at, chosen]] = rank
-        at = previous[at, chosen]
+        choice = choices[rank][row, at]
+        y[row, label[at, choice]] = rank
+        at = previous[at, choice]
     return y
 
 

@@ -205,9 +205,11 @@ def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Ar
         The outputs.
     """
     polytope = model.g.coupling.polytope
-    mu = over_rows(eqx.Partial(_relaxed, regularizer), model, x)
     assignments = polytope.assignments(Uniform(polytope.space)) if _on_host(polytope) else None
-    return mu if assignments is None else jnp.asarray(assignments.argmax(np.asarray(mu)))
+    if assignments is None:
+        return over_rows(eqx.Partial(_relaxed_output, regularizer), model, x)
+    mu = over_rows(eqx.Partial(_relaxed_argmax, regularizer), model, x)
+    return jnp.asarray(assignments.argmax(np.asarray(mu)))
 
 
 def _has_mode(model: EBM) -> bool:
@@ -256,11 +258,14 @@ def _search(search: LocalSearch | PoolSearch, model: EBM, row: Row, key: Key, **
     return search(model, row, key=key, **options)
 
 
-def _relaxed(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
-    """The relaxed argmax; the output nearest to it, unless that is computed on the host."""
+def _relaxed_argmax(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
     coupling = model.g.coupling
-    mu = argmax.oracle(coupling, regularizer)(coupling, row.theta).mu
-    return mu if _on_host(coupling.polytope) else argmax.nearest_output(coupling.polytope, mu)
+    return argmax.oracle(coupling, regularizer)(coupling, row.theta).mu
+
+
+def _relaxed_output(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
+    mu = _relaxed_argmax(regularizer, model, row)
+    return argmax.nearest_output(model.g.coupling.polytope, mu)
 
 
 def _on_host(polytope: AbstractPolytope) -> bool:

@@ -1,4 +1,4 @@
-"""Metropolis-Hastings, and rejection sampling made a kernel by it."""
+"""Metropolis-Hastings, and rejection sampling with a Metropolis correction."""
 
 import math
 
@@ -137,5 +137,5 @@ def random_index(u: Float[Array, "*n"], num: Int[Array, ""] | int) -> Int[Array,
 
 def accept(state: ChainState, other: ChainState, log_ratio: Scalar, log_u: Scalar) -> tuple[ChainState, Info]:
     """The Metropolis choice between the current and the proposed state."""
-    chosen = jax.tree.map(lambda new, old: jnp.where(log_u < log_ratio, new, old), other, state)
-    return chosen, Info(jnp.exp(jnp.minimum(log_ratio, 0)))
+    state = jax.tree.map(lambda new, old: jnp.where(log_u < log_ratio, new, old), other, state)
+    return state, Info(jnp.exp(jnp.minimum(log_ratio, 0)))
