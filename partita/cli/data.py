@@ -61,7 +61,7 @@ def check(names: Some = None) -> None:
             "name": [name for name, _ in states],
             "file": [str(state.path or state.file.path) for _, state in states],
             "checksum": [state.verdict for _, state in states],
-            "sha256": [state.found or "" for _, state in states],
+            "sha256": [state.actual or "" for _, state in states],
         }
     )
     wrong = [str(state.path) for _, state in states if state.verdict == "wrong"]
