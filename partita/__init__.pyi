@@ -30,7 +30,6 @@ from . import estimators as estimators
 from . import datasets as datasets
 from . import plots as plots
 from . import sweep as sweep
-from . import demo as demo
 from . import cli as cli
 
 from .model import EBM as EBM

@@ -367,7 +367,7 @@ def test_a_description_too_long_for_safetensors_is_refused(path, monkeypatch):
     assert same_bits(round_trip(np.arange(1000), path), np.arange(1000))
 
 
-NO_PART_OF_A_MODEL = ("persistence", "datasets", "sweep", "cli", "__main__", "demo")
+NO_PART_OF_A_MODEL = ("persistence", "datasets", "sweep", "cli", "__main__")
 
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in NO_PART_OF_A_MODEL])

@@ -14,14 +14,12 @@ from ..objectives import AbstractObjective
 from ..solver import History, State
 from ..structures import AbstractMeasure
 from . import training
-from .arguments import Codec
+from .arguments import Codec, check_observed, read_triplets
 from .checkpoints import Checkpoint, fingerprint
 from .codecs import Encoded
-from .features import Scaler
 from .learning import AbstractLearner, Calibration, Callbacks, Learned
 from .references import Reference, fit_reference
-from .rows import RowReader, read_first
-from .triplets import check_observed, given
+from .rows import RowReader, Scaler, read_first
 
 if TYPE_CHECKING:
     from typing import Self
@@ -110,7 +108,7 @@ class AbstractEstimator(AbstractLearner):
             The fitted estimator.
         """
         with self._precision():
-            triplets = given(worse, scores)
+            triplets = read_triplets(worse, scores)
             objective = self._choose(triplets, "fit(X, y)")
             last = getattr(self, "ensemble_", None) if self.warm_start else None
             self._check_arguments(objective, has_energy=last is not None)
