@@ -467,7 +467,7 @@ def test_a_ranking_with_a_repeated_letter(folder, tmp_path):
     assert "letters.csv, line 3: 'b>a>b', names 'b' more than once" in said
     words = write_csv(tmp_path / "words.csv", (*FEATURES, "order"), [[1, 2, 3, "tea>coffee>gin"]])
     said = sentence("score", folder / "drinks.partita", words, code=1)
-    assert "words.csv, line 2: has 'gin', which is not among the classes given" in said
+    assert "words.csv, line 2: has 'gin', which is not among the classes" in said
 
 
 def test_a_damaged_model(folder, tmp_path):

@@ -168,9 +168,10 @@ def fit(
 
     for path in (out, Path(f"{out}.sklearn")) if reference not in (None, "uniform") else (out,):
         answers.check_writable(path, force)
-    options = {"network": network, "coupling": coupling, "objective": objective, "loss": loss, "tau": tau}
-    options |= {"proposal": proposal, "train": train, "decision": decision, "reference": _reference(reference, task)}
-    options |= {"steps": steps, "ensemble_size": ensemble_size, "random_state": seed, "verbose": int(not quiet)}
+    options: dict[str, Any] = {"network": network, "coupling": coupling, "objective": objective, "loss": loss}
+    options |= {"tau": tau, "proposal": proposal, "train": train, "decision": decision, "steps": steps}
+    options |= {"reference": _reference(reference, task), "ensemble_size": ensemble_size}
+    options |= {"random_state": seed, "verbose": int(not quiet)}
     any_task: Any = task
     rows = datasets.read(file, task=any_task, labels=_columns(labels, task))
     answers.check_training_data(rows)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from ..batches import Features
 from ..structures import AbstractRankings
 from .arguments import AbstractArguments, AbstractTriplets, Codec
-from .codecs.tables import absent, is_frame
+from .codecs.tables import is_frame, is_missing
 from .training import Data
 
 # Deviations below this part of a column's largest value are the rounding of float32, not a signal.
@@ -221,7 +221,9 @@ def _is_number(dtype: Any, frame: Any, i: int) -> bool:
         return dtype.is_numeric() or str(dtype) == "Boolean"
     if str(dtype) == "object":
         values = frame.iloc[:, i]
-        return all(absent(value) or isinstance(value, bool | int | float | np.number | np.bool_) for value in values)
+        return all(
+            is_missing(value) or isinstance(value, bool | int | float | np.number | np.bool_) for value in values
+        )
     return dtype.kind in "fiub"
 
 
