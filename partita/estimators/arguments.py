@@ -22,10 +22,9 @@ from ..objectives import AbstractObjective, Preferences, Scores, SurrogatePropos
 from ..solver import AbstractTraining
 from ..structures import AbstractMeasure
 from . import names
-from .codecs import LabelSets, Rankings
+from .codecs import AbstractCodec
 from .references import check_reference
 
-Codec = LabelSets | Rankings
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 
 
@@ -47,7 +46,7 @@ class AbstractTriplets(abc.ABC):
         """The objective of "auto" for these values."""
 
     @abc.abstractmethod
-    def encode(self, codec: Codec, y: np.ndarray) -> np.ndarray:
+    def encode(self, codec: AbstractCodec, y: np.ndarray) -> np.ndarray:
         """The checked values, one for each row of y."""
 
     def choose(self, objective: Any, values: Any) -> AbstractObjective:
@@ -62,7 +61,7 @@ class AbstractTriplets(abc.ABC):
             )
         return objective
 
-    def target(self, codec: Codec, y: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    def target(self, codec: AbstractCodec, y: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """The checked values for encoded outputs y, which must have no mask."""
         self.check_whole(mask, "y")
         return self.encode(codec, y)
@@ -145,7 +144,7 @@ def check_observed(objective: Any, method: str) -> None:
 class AbstractArguments(BaseEstimator):
     """The arguments that both estimators have; the final classes list and document them, with their defaults."""
 
-    _codec: type[Codec]
+    _codec: type[AbstractCodec]
     _couplings: Mapping[str, Any]
     _decisions: tuple[str, ...]
 
@@ -267,7 +266,7 @@ class AbstractArguments(BaseEstimator):
                 "reference='uniform' or a measure."
             )
 
-    def _row_weights(self, weight: Any, x: Any, y: np.ndarray, codec: Codec) -> np.ndarray | None:
+    def _row_weights(self, weight: Any, x: Any, y: np.ndarray, codec: AbstractCodec) -> np.ndarray | None:
         """The checked weights of the rows; None for equal weights."""
         if weight is None:
             return None

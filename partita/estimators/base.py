@@ -14,9 +14,9 @@ from ..objectives import AbstractObjective
 from ..solver import History, State
 from ..structures import AbstractMeasure
 from . import training
-from .arguments import Codec, check_observed, read_triplets
+from .arguments import check_observed, read_triplets
 from .checkpoints import Checkpoint, fingerprint
-from .codecs import Encoded
+from .codecs import AbstractCodec, Encoded
 from .learning import AbstractLearner, Calibration, Callbacks, Learned
 from .references import Reference, fit_reference
 from .rows import RowReader, Scaler, read_first
@@ -31,7 +31,7 @@ else:
 class AbstractEstimator(AbstractLearner):
     """A scikit-learn estimator over the library's objects."""
 
-    codec_: Codec
+    codec_: AbstractCodec
     classes_: np.ndarray
     scaler_: Scaler | None
     reference_: Reference

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 
 from ..batches import Features
 from ..structures import AbstractRankings
-from .arguments import AbstractArguments, AbstractTriplets, Codec
+from .arguments import AbstractArguments, AbstractTriplets
+from .codecs import AbstractCodec
 from .codecs.tables import is_frame, is_missing
 from .training import Data
 
@@ -86,7 +87,7 @@ class RowReader(NamedTuple):
     """
 
     columns: AbstractArguments
-    codec: Codec
+    codec: AbstractCodec
     scaler: Scaler | None
 
     def features(self, X: Any) -> tuple[Features, Any]:
@@ -134,7 +135,7 @@ def read_first(
     return RowReader(columns, codec, scaler), Rows(data, x)
 
 
-def read_known(given: Any, codec: Codec, n: int) -> np.ndarray:
+def read_known(given: Any, codec: AbstractCodec, n: int) -> np.ndarray:
     """The argument `given` for n rows as integers (n, k) or (k,), -1 where nothing is known."""
     labels = codec.classes
     if isinstance(given, dict):

@@ -2,6 +2,6 @@
 
 from .label_sets import LabelSets
 from .rankings import Rankings, orderings, shared_ranks
-from .tables import Encoded, to_frame
+from .tables import AbstractCodec, Encoded, to_frame
 
-__all__ = ["Encoded", "LabelSets", "Rankings", "orderings", "shared_ranks", "to_frame"]
+__all__ = ["AbstractCodec", "Encoded", "LabelSets", "Rankings", "orderings", "shared_ranks", "to_frame"]

@@ -3,13 +3,13 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import scipy.sparse
 
 from ...structures import AbstractSpace
 from ..names import SPACES
 from .tables import (
+    AbstractCodec,
     Encoded,
     class_positions,
     column_names,
@@ -27,7 +27,7 @@ __all__ = ["LabelSets"]
 TABLES = ("matrix", "frame", "sparse")
 
 
-class LabelSets(eqx.Module):
+class LabelSets(AbstractCodec):
     """The encoding of label sets of one kind, learned by `fit_encode`.
 
     `encode` returns 0/1 vectors, `decode` writes them in the kind of Y.
@@ -42,15 +42,6 @@ class LabelSets(eqx.Module):
 
     Lists of lists of numbers that are all equally long are a matrix; write sets of numbers as sets.
 
-    Attributes
-    ----------
-    kind : str
-        The kind of Y, of the table above.
-    classes : tuple
-        The labels, in the order of columns.
-    form, dtype : str
-        The container and the type of decoded outputs.
-
     Examples
     --------
     >>> sets, encoded = LabelSets.fit_encode([{"b"}, {"a", "c"}, set()])
@@ -60,30 +51,8 @@ class LabelSets(eqx.Module):
     [[0, 1, 1]]
     """
 
-    kind: str = eqx.field(static=True)
-    classes: tuple[Hashable, ...] = eqx.field(static=True)
-    form: str = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
-
     @classmethod
     def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[LabelSets, Encoded]":
-        """Learn the codec of Y, and encode Y by it.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs, of a kind of the table above.
-        classes : sequence, default=None
-            The names of the columns of a table; of any other kind, all labels in their order. By default the columns
-            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
-
-        Returns
-        -------
-        codec : LabelSets
-            The codec.
-        encoded : Encoded
-            What `codec.encode(Y)` gives.
-        """
         kind, values = _parse(Y)
         if kind in TABLES:
             table = _read_zero_one(values)
@@ -109,22 +78,9 @@ class LabelSets(eqx.Module):
 
     @property
     def space(self) -> AbstractSpace:
-        """The space of encoded outputs."""
         return SPACES["classes" if self.kind == "classes" else "sets"](len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
-        """Encode outputs of the kind of `fit_encode`.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs. Tables of any kind serve one another; frames are matched by their columns' names.
-
-        Returns
-        -------
-        Encoded
-            0/1 vectors of shape (n, k), and the mask of missing labels.
-        """
         kind, values = _parse(Y, lists_are_sets=self.kind == "sets")
         if kind != self.kind and not {kind, self.kind} <= set(TABLES):
             raise ValueError(f"Y must be of kind {self.kind!r}, as in fit; got {kind!r}. See LabelSets for the kinds.")
@@ -133,9 +89,7 @@ class LabelSets(eqx.Module):
         if kind == "classes":
             return self._encode_classes(_check_classes(values)[0])
         table = _read_zero_one(select_columns(values, self.classes, self.kind == "frame"))
-        if table.shape[1] != len(self.classes):
-            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
-        return _encode_table(table)
+        return _encode_table(self._check_columns(table))
 
     def _encode_sets(self, rows: list[list[Hashable] | None]) -> Encoded:
         y = np.zeros((len(rows), len(self.classes)), bool)
@@ -149,21 +103,7 @@ class LabelSets(eqx.Module):
         return _encoded(np.eye(len(self.classes), dtype=bool)[where], np.zeros(1, bool))
 
     def decode(self, y: Any) -> Any:
-        """Write 0/1 vectors as Y was written.
-
-        Parameters
-        ----------
-        y : array-like of shape (n, k)
-            0/1 vectors.
-
-        Returns
-        -------
-        {ndarray, csr matrix, list}
-            As the column "decoded" of the table above says.
-        """
-        y = np.asarray(y)
-        if y.ndim != 2 or y.shape[1] != len(self.classes):
-            raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
+        y = self._check_outputs(y)
         if self.kind == "sparse":
             result = scipy.sparse.csr_array if self.form == "array" else scipy.sparse.csr_matrix
             return result(y.astype(self.dtype))

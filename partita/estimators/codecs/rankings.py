@@ -7,12 +7,12 @@ not known); one function encodes these.
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from ...structures import AbstractSpace
 from ..names import SPACES
 from .tables import (
+    AbstractCodec,
     Encoded,
     class_positions,
     column_names,
@@ -30,7 +30,7 @@ __all__ = ["Rankings", "orderings", "shared_ranks"]
 Places = list[list[str]]
 
 
-class Rankings(eqx.Module):
+class Rankings(AbstractCodec):
     """The encoding of rankings of one kind, learned by `fit_encode`.
 
     `encode` returns rank vectors (0 is best), `decode` writes them in the kind of Y.
@@ -46,15 +46,6 @@ class Rankings(eqx.Module):
     a string does not name come last, tied. Several letters together are tied labels if single letters stand alone
     somewhere in Y, unless all names are numbers; else they are words. With `classes` there is no doubt.
 
-    Attributes
-    ----------
-    kind : str
-        The kind of Y, of the table above.
-    classes : tuple
-        The labels, in the order of columns.
-    form, dtype : str
-        The container and the type of decoded outputs.
-
     Examples
     --------
     >>> rankings, encoded = Rankings.fit_encode(["b>a>c", "a>bc"])
@@ -66,30 +57,8 @@ class Rankings(eqx.Module):
            [0, 2, 2]], dtype=int32))
     """
 
-    kind: str = eqx.field(static=True)
-    classes: tuple[Hashable, ...] = eqx.field(static=True)
-    form: str = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
-
     @classmethod
     def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[Rankings, Encoded]":
-        """Learn the codec of Y, and encode Y by it.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs, of a kind of the table above.
-        classes : sequence, default=None
-            The names of the columns of ranks; of any other kind, all labels in their order. By default the columns
-            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
-
-        Returns
-        -------
-        codec : Rankings
-            The codec.
-        encoded : Encoded
-            What `codec.encode(Y)` gives.
-        """
         kind, values = _parse(Y)
         if kind == "ranks":
             table = _numbers(values)
@@ -111,22 +80,9 @@ class Rankings(eqx.Module):
 
     @property
     def space(self) -> AbstractSpace:
-        """The space of encoded outputs."""
         return SPACES["rankings"](len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
-        """Encode outputs of the kind of `fit_encode`.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs. Frames are matched by their columns' names.
-
-        Returns
-        -------
-        Encoded
-            Rank vectors of shape (n, k), and the mask of what is not known.
-        """
         kind, values = _parse(Y)
         if self.kind == "strings" and kind == "choices":
             # Strings that name the best label alone.
@@ -139,9 +95,7 @@ class Rankings(eqx.Module):
         if kind == "choices":
             return self._encode_choices(values)
         table = _numbers(select_columns(values, self.classes, self.form == "frame"))
-        if table.shape[1] != len(self.classes):
-            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
-        return _encoded(table)
+        return _encoded(self._check_columns(table))
 
     def _encode_texts(self, texts: list[str | None], places: "dict[str | None, Places]") -> Encoded:
         first = _first_rows(texts)
@@ -156,21 +110,7 @@ class Rankings(eqx.Module):
         return _encoded(ranks)
 
     def decode(self, y: Any) -> Any:
-        """Write rank vectors as Y was written.
-
-        Parameters
-        ----------
-        y : array-like of shape (n, k)
-            Rank vectors.
-
-        Returns
-        -------
-        {ndarray, array of str}
-            As the column "decoded" of the table above says.
-        """
-        y = np.asarray(y)
-        if y.ndim != 2 or y.shape[1] != len(self.classes):
-            raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
+        y = self._check_outputs(y)
         if self.kind != "strings":
             return y.astype(self.dtype)
         return orderings(y, self.classes)

@@ -3,13 +3,18 @@
 Frames are recognized by their attributes, so that neither pandas nor polars has to be installed.
 """
 
+import abc
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 import scipy.sparse
 
+from ...structures import AbstractSpace
+
 __all__ = [
+    "AbstractCodec",
     "Encoded",
     "class_positions",
     "column_names",
@@ -38,6 +43,94 @@ class Encoded(NamedTuple):
 
     y: np.ndarray
     mask: np.ndarray | None
+
+
+class AbstractCodec(eqx.Module):
+    """The encoding of outputs of one kind, learned by `fit_encode`.
+
+    Attributes
+    ----------
+    kind : str
+        The kind of Y.
+    classes : tuple
+        The labels, in the order of columns.
+    form, dtype : str
+        The container and the type of decoded outputs.
+    """
+
+    kind: str = eqx.field(static=True)
+    classes: tuple[Hashable, ...] = eqx.field(static=True)
+    form: str = eqx.field(static=True)
+    dtype: str = eqx.field(static=True)
+
+    @classmethod
+    @abc.abstractmethod
+    def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[AbstractCodec, Encoded]":
+        """Learn the codec of Y, and encode Y by it.
+
+        Parameters
+        ----------
+        Y : {array-like, frame, sparse matrix, list}
+            Outputs of any kind.
+        classes : sequence, default=None
+            The names of the columns of a table; of any other kind, all labels in their order. By default the columns
+            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
+
+        Returns
+        -------
+        codec : AbstractCodec
+            The codec.
+        encoded : Encoded
+            What `codec.encode(Y)` returns.
+        """
+
+    @property
+    @abc.abstractmethod
+    def space(self) -> AbstractSpace:
+        """The space of encoded outputs."""
+
+    @abc.abstractmethod
+    def encode(self, Y: Any) -> Encoded:
+        """Encode outputs of the kind of `fit_encode`.
+
+        Parameters
+        ----------
+        Y : {array-like, frame, sparse matrix, list}
+            Outputs. Frames are matched by the names of their columns; of label sets, any table serves for another.
+
+        Returns
+        -------
+        Encoded
+            Outputs of shape (n, k), and the mask of what is not known.
+        """
+
+    @abc.abstractmethod
+    def decode(self, y: Any) -> Any:
+        """Write outputs in the kind of Y.
+
+        Parameters
+        ----------
+        y : array-like of shape (n, k)
+            Encoded outputs.
+
+        Returns
+        -------
+        {ndarray, csr matrix, list}
+            As the column "decoded" in the table of the codec says.
+        """
+
+    def _check_columns(self, table: np.ndarray) -> np.ndarray:
+        """A table that has the columns of fit."""
+        if table.shape[1] != len(self.classes):
+            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
+        return table
+
+    def _check_outputs(self, y: Any) -> np.ndarray:
+        """Outputs to decode, as an array."""
+        y = np.asarray(y)
+        if y.ndim != 2 or y.shape[1] != len(self.classes):
+            raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
+        return y
 
 
 def is_frame(table: Any) -> bool:
