@@ -184,7 +184,7 @@ def independent_likelihood(estimator: Any, x: np.ndarray, y: np.ndarray) -> floa
 
 
 def as_table(problem: Problem, outcomes: list[Outcome]) -> Table:
-    table = Table()
+    table = Table(caption="log p and |tau - LSE| in nats; higher is better but for |tau - LSE| and seconds")
     for column in ("method", problem.score[0], "mean log p(y|x), exact", "mean |tau - LSE|", "seconds"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for outcome in outcomes:
