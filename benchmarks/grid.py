@@ -22,10 +22,10 @@ import partita as pt
 from benchmarks.report import show
 from benchmarks.timing import in_turn, shown, spread, timed, write
 from paper.protocol import standardize
-from partita import sweep
-from partita.batches import Rows
+from partita import training
+from partita.training import Rows
 
-GRID = sweep.Grid((1e-4, 1e-3, 3e-3, 1e-2), (1e-3, 1e-2, 1e-1), (0, 1, 2))
+GRID = training.Grid((1e-4, 1e-3, 3e-3, 1e-2), (1e-3, 1e-2, 1e-1), (0, 1, 2))
 
 
 def main() -> None:
@@ -58,8 +58,8 @@ def measured(batch_size: int, width: int, steps: int, repeats: int) -> dict[str,
         coupling = pt.couplings.Bilinear(pt.structures.Cube(y.shape[1]))
         return pt.EBM(pt.Energy(h, coupling), tau, surrogate=False)
 
-    def together(points: list[sweep.Point]) -> np.ndarray:
-        return sweep.train(make, objective, rows, points, steps=steps, every=100).losses[-1]
+    def together(points: list[training.Point]) -> np.ndarray:
+        return training.fit_grid(make, objective, rows, points, steps=steps, every=100).losses[-1]
 
     def one_by_one() -> None:
         for point in points:

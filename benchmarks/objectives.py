@@ -76,18 +76,20 @@ def objectives(space: pt.structures.AbstractSpace, features: int) -> dict[str, A
     return found
 
 
-def source(objective: Any, space: pt.structures.AbstractSpace, x: np.ndarray, y: np.ndarray) -> pt.batches.AbstractRows:
+def source(
+    objective: Any, space: pt.structures.AbstractSpace, x: np.ndarray, y: np.ndarray
+) -> pt.training.AbstractRows:
     """The rows as the objective wants them."""
     if not isinstance(objective, pt.objectives.Preferences | pt.objectives.Scores):
-        return pt.batches.Rows(x, y, batch_size=64)
+        return pt.training.Rows(x, y, batch_size=64)
     x, y = np.repeat(x, NEGATIVES, axis=0), np.repeat(y, NEGATIVES, axis=0)
     other = np.asarray(space.sample(len(y), key=jax.random.key(3)))
     different = (other != y).any(axis=1)
     x, y, other = x[different], y[different], other[different]
     if isinstance(objective, pt.objectives.Preferences):
-        return pt.batches.Preferences(x, y, other, batch_size=64)
+        return pt.training.Preferences(x, y, other, batch_size=64)
     t = np.repeat([1.0, 0.0], len(y))
-    return pt.batches.Scores(np.tile(x, (2, 1)), np.concatenate([y, other]), t, batch_size=64)
+    return pt.training.Scores(np.tile(x, (2, 1)), np.concatenate([y, other]), t, batch_size=64)
 
 
 def best(objective: Any, data: tuple, coupling: pt.couplings.AbstractCoupling, steps: int) -> dict:
@@ -116,7 +118,7 @@ def run(
     h_key, tau_key = jax.random.split(jax.random.key(0))
     g = pt.Energy(pt.networks.MLP(x.shape[1], coupling.theta_shape, key=h_key), coupling)
     start = pt.EBM(g, pt.model.Network(pt.networks.MLP(x.shape[1], (), key=tau_key)))
-    solver = pt.Solver(objective, learning_rate=rate, penalty=penalty, schedule=pt.solver.cosine(steps))
+    solver = pt.Solver(objective, learning_rate=rate, penalty=penalty, schedule=pt.training.cosine(steps))
     began = time.perf_counter()
     solution = pt.fit(solver, start, source(objective, start.space, x, y), steps=steps, key=jax.random.key(1))
     seconds = time.perf_counter() - began

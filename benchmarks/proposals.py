@@ -36,13 +36,13 @@ def main() -> None:
     pin()
     x, y, _, _ = multilabel("cal500")
     start = unary_model(jax.random.key(0), x.shape[1], y.shape[1])
-    exact = pt.solver.HeldOut(pt.objectives.ExactMLE(), pt.batches.batch(start, x, y), jax.random.key(0))
+    exact = pt.training.ValidationLoss(pt.objectives.ExactMLE(), pt.training.batch(start, x, y), jax.random.key(0))
     exact(start)
     rows, best = [], None
     for name, objective in RUNS.items():
         curve, asking = [], [0.0]
 
-        def record(told: pt.solver.Progress, curve=curve, asking=asking) -> None:
+        def record(told: pt.training.Progress, curve=curve, asking=asking) -> None:
             began = time.perf_counter()
             loss = exact(told.model)
             asking[0] += time.perf_counter() - began

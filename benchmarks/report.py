@@ -31,10 +31,10 @@ def residual_tau(coupling: pt.couplings.AbstractCoupling, **options: Any) -> pt.
 
 def train(
     model: pt.EBM, objective: pt.objectives.AbstractObjective, data: tuple, *, name: str, steps: int, **options: Any
-) -> tuple[pt.solver.Solution, float]:
+) -> tuple[pt.training.Solution, float]:
     """A solution and its seconds, compilation included; rates fall along a cosine to 0. `options`: rate, tau_rate,
     penalty, batch_size, callbacks, seed, decay."""
-    decay = pt.solver.cosine(steps) if options.get("decay", True) else None
+    decay = pt.training.cosine(steps) if options.get("decay", True) else None
     solver = pt.Solver(
         objective,
         learning_rate=options.get("rate", 1e-3),
@@ -42,7 +42,7 @@ def train(
         penalty=options.get("penalty", 0.0),
         schedule=decay,
     )
-    rows = pt.batches.Rows(*data, batch_size=options.get("batch_size"))
+    rows = pt.training.Rows(*data, batch_size=options.get("batch_size"))
     key = jax.random.key(options.get("seed", 0))
     began = time.perf_counter()
     with pt.progress.ProgressBar(name) as bar:
@@ -51,7 +51,7 @@ def train(
     return solution, time.perf_counter() - began
 
 
-def non_finite(solution: pt.solver.Solution) -> int:
+def non_finite(solution: pt.training.Solution) -> int:
     """How many numbers of the history are not finite."""
     return int(sum((~np.isfinite(values)).sum() for values in solution.history.steps.values()))
 

@@ -5,8 +5,8 @@
 MLP h of width 128, MLP tau, batches of 64, Adam. KL with the engine's proposals and residual tau, and every divergence
 by Algorithm 1 with 100 draws and tau(x). A cell of the table is the largest |g| of the last step; counted are numbers
 in the histories (loss, mass, gradient norm, ...) that are not finite, and runs that diverged with finite ones
-(`solver.ran_away`). `growth` is the largest quotient, over the rates, of |g| in the last tenth of the steps and in the
-tenth before the middle: 4 is what steady steps of both layers of h give, and a run that explodes gives far more.
+(`training.has_diverged`). `growth` is the largest quotient, over the rates, of |g| in the last tenth of the steps and
+in the tenth before the middle: 4 is what steady steps of both layers of h give, and a run that explodes gives far more.
 ChiSquare and Tsallis above 1 want g of the size of |Y|: their |g| is large where Y is. mediamill is not here.
 """
 
@@ -68,7 +68,7 @@ def main() -> None:
         for kind, coupling in couplings(name, y.shape[1]).items():
             for estimator, (model, objective) in estimators(coupling, x.shape[1]).items():
                 row = {"set": name, "coupling": kind, "estimator": estimator}
-                row |= cells(model, objective, pt.batches.Rows(x, y, batch_size=64), options.steps)
+                row |= cells(model, objective, pt.training.Rows(x, y, batch_size=64), options.steps)
                 write(options.out / "stability.jsonl", row)
                 rows.append(row)
     show(f"Largest |g| after {options.steps} steps, by learning rate", rows)
@@ -79,7 +79,7 @@ def main() -> None:
     print(f"largest |g| {worst:.3g}, growth {growth:.3g}")
 
 
-def cells(model: pt.EBM, objective: pt.objectives.MinMin, rows: pt.batches.Rows, steps: int) -> dict:
+def cells(model: pt.EBM, objective: pt.objectives.MinMin, rows: pt.training.Rows, steps: int) -> dict:
     """One run per rate; the rate is traced, so all are one program."""
     found, bad, diverged, growth = {}, 0, 0, 0.0
     tenth, half = max(steps // 10, 1), steps // 2
@@ -87,7 +87,7 @@ def cells(model: pt.EBM, objective: pt.objectives.MinMin, rows: pt.batches.Rows,
         solver = pt.Solver(objective, learning_rate=rate)
         solution = pt.fit(solver, model, rows, steps=steps, key=jax.random.key(0))
         bad += non_finite(solution)
-        diverged += solution.result is pt.solver.RESULTS.diverged
+        diverged += solution.result is pt.types.RESULTS.diverged
         scale = np.asarray(solution.history.steps["scale"], float)
         found[f"{rate:g}"] = float(scale[-1])
         growth = max(growth, float(np.median(scale[-tenth:]) / np.median(scale[half - tenth : half])))

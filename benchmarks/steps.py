@@ -31,6 +31,7 @@ from rich.table import Table
 import partita as pt
 from benchmarks.report import WIDTH, unary_model
 from benchmarks.timing import in_turn, pin, shown, spread, timed, write
+from partita.training.engine import Steps, run_stack
 
 # A call takes some tenths of a second.
 STEPS = 20
@@ -69,10 +70,13 @@ def partita_steps(case: Case) -> Callable[[], Any]:
     """A compiled chunk of steps, from the first one."""
     start = unary_model(jax.random.key(0), case.d, case.k)
     solver = pt.Solver(pt.objectives.MinMin(case.num_samples, case.draws, proposal=None), learning_rate=1e-4)
-    state = solver.init(start, key=jax.random.key(1))
-    data = pt.batches.Rows(*case.data()).open(start, key=state.data_key).read(0, STEPS, STEPS).data
-    arguments = solver, state, data, None, np.ones(STEPS, bool)
-    compiled = pt.solver._run_chunk.lower(*arguments).compile()
+    key = jax.random.key(1)
+    data = pt.training.Rows(*case.data()).open(start, key=key).read(0, STEPS, STEPS).data
+    chunk = Steps(data, None, np.ones(STEPS, bool), np.ones(STEPS, np.float32), np.asarray(0))
+    models, solvers = pt.training.stack([start]), pt.training.stack([solver])
+    state = pt.training.start(solver, models, keys=key[None], data_key=key).state
+    arguments = 1, solvers, state, None, np.ones(1, bool), chunk
+    compiled = run_stack.lower(*arguments).compile()
     # The record of the steps alone is returned: all of it is computed together.
     return lambda: compiled(*arguments)[1]
 
@@ -204,7 +208,7 @@ def _peak(peer: str, case: Case) -> tuple[int, int, int]:
     if peer == "partita":
         # Starts JAX and loads what the package loads on first use.
         jax.block_until_ready(jnp.zeros(1))
-        importlib.import_module("partita.solver")
+        importlib.import_module("partita.training")
     else:
         importlib.import_module("benchmarks.torch_step")
     start = _peak_bytes()

@@ -16,8 +16,8 @@ from partita.couplings import AbstractCoupling, Bilinear, LinearQuadratic, Symme
 from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Linear
 from partita.objectives import AbstractObjective, ExactMLE, MinMin
-from partita.solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating, Solver, cosine, fit
 from partita.structures import Cube
+from partita.training import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating, Solver, cosine, fit
 
 from .document import Figure, Panel, Series
 from .protocol import standardize

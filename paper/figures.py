@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import optax
 
-from partita import batches, datasets, inference, metrics
+from partita import datasets, inference, metrics, training
 from partita.couplings import Bilinear
 from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.solver import Progress, Solver, fit
 from partita.structures import Cube
+from partita.training import Progress, Solver, fit
 
 from . import alternating, convergence, printed_values, tables
 from .document import Figure, Panel, Series
@@ -74,7 +74,7 @@ def curve(config: Mapping[str, Any]) -> dict[str, Any]:
     energy = Energy(Linear(features, k, key=h_key), Bilinear(Cube(k)))
     start = EBM(energy, Network(MLP(features, (), width=WIDTH, key=tau_key)))
     objective = ExactMLE() if config["draws"] is None else MinMin(config["draws"], "shared", proposal=None)
-    rows = batches.batch(start, x, y)
+    rows = training.batch(start, x, y)
     history: dict[str, list[float]] = {"step": [], "loss": [], "gradient": [], "f1": []}
     last = [start]
 

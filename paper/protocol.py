@@ -12,9 +12,8 @@ import optax
 from sklearn.model_selection import KFold, train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from partita import argmax, datasets, inference, members, metrics, sweep
+from partita import argmax, datasets, inference, metrics, training
 from partita.argmax import SquaredNorm
-from partita.batches import Rows
 from partita.couplings import LinearQuadratic
 from partita.estimators import names
 from partita.kernels import Metropolis
@@ -22,8 +21,8 @@ from partita.model import EBM
 from partita.networks import MLP
 from partita.objectives import MCMC, AbstractObjective, ExactMLE, GeneralizedFenchelYoung, Generator, MinMax, MinMin
 from partita.search import LocalSearch
-from partita.solver import Progress
 from partita.structures import Hypercube, Permutations, Uniform
+from partita.training import Progress, Rows
 
 from .settings import OVERLAPPING, Effort, Setting, is_costly, is_ranking, setting_and_effort
 
@@ -62,7 +61,7 @@ class Variant(NamedTuple):
     """An objective with one choice of the settings that the paper leaves open; `make` constructs it for a point."""
 
     name: str
-    make: Callable[[Problem, sweep.Point], AbstractObjective]
+    make: Callable[[Problem, training.Point], AbstractObjective]
 
 
 class TrainedModels(NamedTuple):
@@ -131,13 +130,13 @@ def _choose_and_train(setting: Setting, effort: Effort, split: datasets.Split, s
     x, y, x_test, _ = standardize(split)
     trainer = _Trainer(setting, effort, x, y)
     choice = trainer.choose(seeds[0])
-    points = [sweep.Point(choice.rate, choice.penalty, seed) for seed in seeds]
+    points = [training.Point(choice.rate, choice.penalty, seed) for seed in seeds]
     if len(effort.grid) <= FEW:
         # As many as the grid has: the program that is compiled already.
         points += [points[-1]] * (len(effort.grid) - len(points))
     variant = next(variant for variant in VARIANTS[setting.objective] if variant.name == choice.variant)
     models = trainer.train(variant, points, choice.steps, np.ones((len(points), len(x))))
-    return TrainedModels([members.member(models, i) for i in range(len(seeds))], choice, x_test, trainer)
+    return TrainedModels([training.take(models, i) for i in range(len(seeds))], choice, x_test, trainer)
 
 
 class _Trainer:
@@ -163,7 +162,7 @@ class _Trainer:
 
     def choose(self, seed: int) -> Choice:
         """The point of the grid, the variant and the number of steps with the best score on dev rows."""
-        grid = [sweep.Point(rate, penalty, seed) for rate, penalty in self.effort.grid]
+        grid = [training.Point(rate, penalty, seed) for rate, penalty in self.effort.grid]
         folds = _folds(len(self.x), several=self.setting.dataset in FOLDED and not self.effort.quick)
         points = grid * len(folds)
         weights = np.zeros((len(points), len(self.x)))
@@ -178,7 +177,7 @@ class _Trainer:
                 point_scores = np.zeros((len(folds), len(grid)))
                 for i in range(len(points)):
                     dev = folds[i // len(grid)][1]
-                    model = members.member(progress.model, i)
+                    model = training.take(progress.model, i)
                     point_scores[divmod(i, len(grid))] = self.score(model, self.x[dev], self.y[dev])
                 steps.append(progress.step)
                 scores.append(point_scores.mean(axis=0))
@@ -191,11 +190,11 @@ class _Trainer:
         return max(choices, key=lambda choice: choice.dev)
 
     def train(
-        self, variant: Variant, points: Sequence[sweep.Point], steps: int, weights: np.ndarray, *callbacks: Any
+        self, variant: Variant, points: Sequence[training.Point], steps: int, weights: np.ndarray, *callbacks: Any
     ) -> EBM:
         """A model for each point, stacked."""
         size = len(self.x) if self.effort.batch_size is None else min(self.effort.batch_size, len(self.x))
-        return sweep.train(
+        return training.fit_grid(
             self.make,
             lambda point: variant.make(self.problem, point),
             Rows(self.x, self.y, batch_size=size),
@@ -220,12 +219,12 @@ class _Trainer:
         return 100 * metric(y, np.asarray(answer))
 
 
-def _fenchel_young(problem: Problem, _: sweep.Point) -> AbstractObjective:
+def _fenchel_young(problem: Problem, _: training.Point) -> AbstractObjective:
     return GeneralizedFenchelYoung(OMEGA, argmax.coarse_oracle(problem.model.g.coupling, OMEGA))
 
 
 def _chains(proposal: str, start: str, burn_in: int, persistent: bool = False) -> Callable:
-    def make(problem: Problem, _: sweep.Point) -> AbstractObjective:
+    def make(problem: Problem, _: training.Point) -> AbstractObjective:
         rows = problem.rows if persistent else None
         return MCMC(Metropolis(proposal), chains=1, steps=10, burn_in=burn_in, start=start, persistent=rows)
 
@@ -233,7 +232,7 @@ def _chains(proposal: str, start: str, burn_in: int, persistent: bool = False) -
 
 
 def _players(factor: float) -> Callable:
-    def make(problem: Problem, point: sweep.Point) -> AbstractObjective:
+    def make(problem: Problem, point: training.Point) -> AbstractObjective:
         body = MLP(problem.features, problem.model.space.shape, width=problem.effort.width, key=jax.random.key(1))
         return MinMax(Generator(problem.model.space, body), learning_rate=factor * point.rate)
 
@@ -261,7 +260,7 @@ VARIANTS = {
 def _optimizer(objective: str, clip: float) -> Callable[[Any], optax.GradientTransformation]:
     """The same object for the same settings: another one would be compiled again."""
     adam = optax.optimistic_adam_v2 if objective == "min-max" else optax.adam
-    return lambda rate: optax.chain(optax.clip_by_global_norm(clip), adam(rate))
+    return lambda rate: optax.flatten(optax.chain(optax.clip_by_global_norm(clip), adam(rate)))
 
 
 def _folds(n: int, *, several: bool) -> list[tuple[np.ndarray, np.ndarray]]:

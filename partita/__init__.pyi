@@ -17,9 +17,7 @@ from . import search as search
 from . import kernels as kernels
 from . import samplers as samplers
 from . import objectives as objectives
-from . import batches as batches
-from . import solver as solver
-from . import members as members
+from . import training as training
 from . import inference as inference
 from . import decisions as decisions
 from . import metrics as metrics
@@ -29,15 +27,14 @@ from . import persistence as persistence
 from . import estimators as estimators
 from . import datasets as datasets
 from . import plots as plots
-from . import sweep as sweep
 from . import cli as cli
 
 from .model import EBM as EBM
 from .model import Energy as Energy
 from .estimators import LabelRanker as LabelRanker
 from .estimators import MultilabelClassifier as MultilabelClassifier
-from .solver import Solver as Solver
-from .solver import fit as fit
+from .training import Solver as Solver
+from .training import fit as fit
 from .persistence import load as load
 from .persistence import save as save
 

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 from .couplings import LinearQuadratic
 from .metrics import calibration_bins, calibration_error, log_partition_error
 from .model import EBM
-from .solver import History
+from .training import History
 
 __all__ = ["interactions", "learning_curves", "log_partitions", "rank_probabilities", "reliability"]
 
@@ -59,7 +59,7 @@ def learning_curves(history: History, *, ax: Axes | None = None) -> Axes:
     # The first steps of a long run may be far above all others.
     bottom, top = np.nanmin(mean), np.nanquantile(mean, 0.99 if loss.size > 200 else 1)
     curves = [ax]
-    measures = np.array([pair for pair in history.measures if np.isfinite(pair[1])], float)
+    measures = np.array([pair for pair in history.validation if np.isfinite(pair[1])], float)
     if measures.size:
         at, value = measures.T
         reach = top - bottom

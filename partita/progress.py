@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .solver import Progress as Step
+from .training import Progress as Step
 
 __all__ = ["ProgressBar"]
 
@@ -36,8 +36,8 @@ class ProgressBar:
 
     def __call__(self, step: Step) -> None:
         text = f"{step.step}/{step.steps} loss {step.loss:.4g}"
-        if step.measure is not None:
-            text += f", validation {step.measure:.4g}"
+        if step.validation is not None:
+            text += f", validation {step.validation:.4g}"
         self.update(step.step, step.steps, text)
 
     def update(self, completed: int, total: int, text: str) -> None:

@@ -4,10 +4,26 @@ import enum
 
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Key as KeyDtype
 
-__all__ = ["RESULTS", "Array", "Batch", "Bool", "Draws", "Float", "Int", "Key", "PyTree", "Row", "Scalar", "Shaped"]
+__all__ = [
+    "RESULTS",
+    "Array",
+    "Batch",
+    "Bool",
+    "Draws",
+    "Float",
+    "Int",
+    "Key",
+    "Keys",
+    "PyTree",
+    "Row",
+    "Scalar",
+    "Shaped",
+]
 
 Key = PRNGKeyArray
+Keys = KeyDtype[Array, " num"]
 Scalar = Float[Array, ""]
 
 

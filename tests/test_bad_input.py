@@ -7,14 +7,14 @@ import pytest
 import scipy.sparse
 from cases import COUPLINGS, FEATURES, model
 
-from partita import batches, inference, objectives, samplers
+from partita import inference, objectives, samplers, training
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare, Tsallis
 from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
 from partita.networks import MLP, Linear
-from partita.solver import Solver, fit
 from partita.structures import Cube, Hypercube, KSubsets, Mixture, Permutations, ProductBernoulli, Simplex, Uniform
+from partita.training import Solver, fit
 
 N = 6
 X = np.random.default_rng(0).normal(size=(N, FEATURES))
@@ -45,7 +45,7 @@ def with_value(array, value, dtype=float):
     return changed
 
 
-rows = batches.Rows
+rows = training.Rows
 
 BAD_DATA = {
     "nan feature": ("unary", (with_value(X, np.nan), SETS), "1 values that are NaN or infinite"),
@@ -90,13 +90,13 @@ BAD_DATA = {
         "reference is a ProductBernoulli, but the model's q is a Uniform",
     ),
     "class numbers": ("classes", (X, SETS[:, 0]), r"one-hot rows.*np.eye\(4"),
-    "empty stream": ("unary", batches.Stream([]), "brought no rows at all"),
+    "empty stream": ("unary", training.Stream([]), "brought no rows at all"),
     "stream of changing size": (
         "unary",
-        batches.Stream([(X, SETS), (X[:3], SETS[:3])]),
+        training.Stream([(X, SETS), (X[:3], SETS[:3])]),
         r"batches of one shape; got .*\(3, 3\).* after .*\(6, 3\)",
     ),
-    "nan in a stream": ("unary", batches.Stream([(with_value(X, np.nan), SETS)]), "NaN or infinite"),
+    "nan in a stream": ("unary", training.Stream([(with_value(X, np.nan), SETS)]), "NaN or infinite"),
 }
 
 
@@ -131,11 +131,11 @@ BAD_CALLS = {
     "negative tau rate": (lambda: Solver(NoWork(), tau_learning_rate=-1.0), "tau_learning_rate must be positive"),
     "negative penalty": (lambda: Solver(NoWork(), penalty=-1.0), "penalty must be non-negative; got -1"),
     "no steps": (lambda: fit_bad("unary", (X, SETS), steps=0), "steps and every must be at least 1"),
-    "patience without measure": (lambda: fit_bad("unary", (X, SETS), patience=3), "patience needs a measure"),
+    "patience without validation": (lambda: fit_bad("unary", (X, SETS), patience=3), "patience needs a validation"),
     "table of another length": (lambda: fit_bad("unary", (X, SETS), tau=Table(5)), "holds 5 values.*6 rows"),
     "table of nothing": (lambda: Table(0), "at least 1; got 0"),
     "table with a stream": (
-        lambda: fit_bad("unary", batches.Stream([(X, SETS)]), tau=Table(N)),
+        lambda: fit_bad("unary", training.Stream([(X, SETS)]), tau=Table(N)),
         "Table needs a data set of known length",
     ),
     "tau for other features": (
@@ -157,7 +157,7 @@ BAD_CALLS = {
         r"q is a measure on Hypercube\(k=5\), but g scores Hypercube\(k=4\)",
     ),
     "nan reference": (
-        lambda: batches.batch(
+        lambda: training.batch(
             model(COUPLINGS["unary"], q=ProductBernoulli(jnp.zeros(4))),
             X,
             SETS,
@@ -205,7 +205,7 @@ BAD_CALLS = {
         "holds 5 values.*6 rows",
     ),
     "shifted table with a stream": (
-        lambda: fit_bad("unary", batches.Stream([(X, SETS)]), tau=Shifted(Table(N), jnp.asarray(0.5))),
+        lambda: fit_bad("unary", training.Stream([(X, SETS)]), tau=Shifted(Table(N), jnp.asarray(0.5))),
         "Table needs a data set of known length",
     ),
     "one draw": (lambda: samplers.ImportanceSampling(1), r"num >= 2 draws.*got 1, 0\.05"),
@@ -257,5 +257,5 @@ def test_bad_calls(call, message):
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float32, np.float64])
 def test_whole_numbers_of_any_type_are_welcome(dtype):
     ebm = model(COUPLINGS["unary"])
-    np.testing.assert_array_equal(batches.batch(ebm, X, SETS.astype(dtype)).y, SETS)
-    np.testing.assert_array_equal(batches.batch(ebm, X.tolist(), SETS.tolist()).y, SETS)
+    np.testing.assert_array_equal(training.batch(ebm, X, SETS.astype(dtype)).y, SETS)
+    np.testing.assert_array_equal(training.batch(ebm, X.tolist(), SETS.tolist()).y, SETS)

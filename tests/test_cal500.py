@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.data import cal500
 from benchmarks.report import unary_model
-from partita import batches, objectives
-from partita.solver import HeldOut, Solver, fit
+from partita import objectives, training
+from partita.training import Solver, ValidationLoss, fit
 from partita.types import RESULTS
 
 
@@ -24,7 +24,7 @@ def exact_loss(objective, data, steps, rate=1e-4):
     """The exact loss after training, and the solution."""
     key = jax.random.key(0)
     start = unary_model(key, data[0].shape[1], data[1].shape[1])
-    measure = HeldOut(objectives.ExactMLE(), batches.batch(start, *data), key)
+    measure = ValidationLoss(objectives.ExactMLE(), training.batch(start, *data), key)
     solution = fit(Solver(objective, learning_rate=rate), start, data, steps=steps, every=50, key=key)
     return measure(solution.model), solution
 

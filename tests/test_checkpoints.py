@@ -134,8 +134,8 @@ import partita.estimators.references as references
 references._fit_scale = here.stop_here
 here.ranker().fit(here.X, here.RANKS, checkpoint=folder)""",
         """
-import partita.estimators.training as training
-training.refit = here.stop_here
+import partita.estimators.cross_fitting as cross_fitting
+cross_fitting.refit = here.stop_here
 here.ranker().fit(here.X, here.RANKS, checkpoint=folder)""",
     ],
     ids=["writing", "reference", "refit"],

@@ -221,7 +221,7 @@ def test_algorithm_1_and_sparsemax_from_a_file(folder, tmp_path):
     [("--loss", "loss"), ("--tau", "tau"), ("--proposal", "proposal"), ("--train", "train")],
 )
 def test_an_unknown_name_is_refused_before_any_training(option, argument, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("partita.members.fit", None)
+    monkeypatch.setattr("partita.training.fit_stack", None)
     said = sentence("fit", folder / "sets.csv", *FIT, "--out", tmp_path / "m", option, "nonsense", code=2)
     assert re.match(rf"Error: {argument} must be one of '.*; got 'nonsense'\.", said)
     assert not list(tmp_path.iterdir())

@@ -34,17 +34,24 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import partita
-from partita import inference, members
-from partita.batches import Features
+from partita import inference, training
 from partita.couplings import Bilinear
 from partita.decisions import Kemeny
 from partita.divergences import KL
-from partita.estimators import InterruptedFitWarning, LabelRanker, MultilabelClassifier, learning, names, training
+from partita.estimators import (
+    InterruptedFitWarning,
+    LabelRanker,
+    MultilabelClassifier,
+    base,
+    cross_fitting,
+    learning,
+    names,
+)
 from partita.estimators.references import fit_reference
 from partita.networks import MLP
 from partita.objectives import ExactMLE, MinMin
-from partita.solver import BOTH, Alternating
 from partita.structures import Cube, Hypercube, Mallows, Permutations, PlackettLuce, ProductBernoulli, Uniform
+from partita.training import BOTH, Alternating, Features
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -177,7 +184,7 @@ def test_the_same_seed_gives_the_same_bits(of_sets):
     assert (other.predict_proba(X) != of_sets.predict_proba(X)).any()
     assert len(of_sets.history_.loss) == of_sets.n_iter_ <= 12
     assert of_sets.history_.loss[-1] < of_sets.history_.loss[0]
-    assert of_sets.history_.measures
+    assert of_sets.history_.validation
 
 
 @pytest.mark.parametrize("make", [classifier, ranker])
@@ -223,7 +230,7 @@ def test_callbacks_and_the_rows_to_stop_on():
     stopped = classifier(steps=50).fit(X, SETS, eval_set=(X[:6], SETS[:6]), callbacks=asked)
     assert [t.step for t in told] == [10, 20, 30]
     assert stopped.n_iter_ == 30
-    assert all(t.measure is not None for t in told)
+    assert all(t.validation is not None for t in told)
 
 
 def test_warm_start_goes_on_and_partial_fit_too():
@@ -314,7 +321,7 @@ def test_a_refit_that_does_not_succeed_changes_nothing(of_sets, stage):
     np.testing.assert_array_equal(made.predict_proba(X), answers)
 
 
-@pytest.mark.parametrize("stage", ["_calibrate", "averaged", "_begin"])
+@pytest.mark.parametrize("stage", ["_calibrate", "average", "_begin"])
 def test_a_refit_that_fails_inside_changes_nothing(fitted, stage, monkeypatch):
     estimator, y, _ = fitted
     made = copy.deepcopy(estimator)
@@ -323,8 +330,8 @@ def test_a_refit_that_fails_inside_changes_nothing(fitted, stage, monkeypatch):
     def fails(*_, **__):
         raise MemoryError
 
-    # The mean of the members is the last that is computed.
-    monkeypatch.setattr(members if stage == "averaged" else type(made), stage, fails)
+    # The mean of the ensemble is the last that is computed.
+    monkeypatch.setattr(base if stage == "average" else type(made), stage, fails)
     with pytest.raises(MemoryError):
         made.fit(2 * X, y[::-1])
     with pytest.raises(MemoryError):
@@ -344,7 +351,7 @@ def test_a_fit_that_is_interrupted_before_its_first_validation_is_no_fit(monkeyp
     made = classifier(reference=Interrupted(5))
     with pytest.raises(KeyboardInterrupt):
         made.fit(X, SETS)
-    monkeypatch.setattr(members, "_advance", interrupt)
+    monkeypatch.setattr(training.loop._Program, "advance", interrupt)
     with pytest.raises(KeyboardInterrupt):
         made.set_params(reference="uniform").fit(X, SETS)
     with pytest.raises(NotFittedError):
@@ -366,7 +373,7 @@ def test_a_fit_that_is_interrupted_later_keeps_its_best(of_sets):
 def test_an_interruption_after_the_steps_keeps_what_they_led_to(monkeypatch):
     """In the calibration, or in the refit on all rows."""
     trained = ranker(steps=40, refit=False).fit(X, RANKS)
-    monkeypatch.setattr(training, "refit", interrupt)
+    monkeypatch.setattr(cross_fitting, "refit", interrupt)
     with pytest.warns(InterruptedFitWarning, match="after 40 of 40 steps"):
         assert_same(ranker(steps=40, refit=True).fit(X, RANKS), trained)
     monkeypatch.setattr(MultilabelClassifier, "_calibrate", interrupt)
@@ -398,12 +405,12 @@ def test_a_fit_that_learned_nothing_says_so(away):
 
 
 def test_how_many_members_improved_is_counted():
-    now = training.Endings(5, 0, 0, 2)
+    now = cross_fitting.Endings(5, 0, 0, 2)
     with pytest.warns(ConvergenceWarning, match="^3 of 5 models improved on held-out rows: each of the others is what"):
         learning._warn_of_endings(now)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learning._warn_of_endings(training.Endings(5, 0, 0, 0))
+        learning._warn_of_endings(cross_fitting.Endings(5, 0, 0, 0))
 
 
 def test_tau_is_learned_for_the_energy_of_the_last_fit():
@@ -441,15 +448,15 @@ def test_passes_over_rows_alternate_too():
 
 
 def test_both_players_of_min_max_have_optimistic_adam():
-    made = names.objective("min-max", "reference", members.member(fresh(), 0), 8, D, key=jax.random.key(0))
-    plan = training.Plan(made, 1e-2, (0.1,), 8, 10, None, [], 2, 1.0, BOTH)
+    made = names.objective("min-max", "reference", training.take(fresh(), 0), 8, D, key=jax.random.key(0))
+    plan = cross_fitting.Plan(made, 1e-2, (0.1,), 8, 10, None, [], 2, 1.0, BOTH)
     assert plan.solver([0.1]).optimizer is made.optimizer is optax.optimistic_adam_v2
 
 
 def fresh():
     """Two models before training."""
     recipe = names.Recipe(Bilinear(Cube(K)), "linear", "linear", Uniform(Hypercube(K)), KL(), (D,), 0, 4, 1)
-    return members.made(recipe, jax.random.split(jax.random.key(0), 2))
+    return training.stack([recipe(key) for key in jax.random.split(jax.random.key(0), 2)])
 
 
 # ------------------------------------------------------------------------------------------------------- kinds of data
@@ -527,7 +534,7 @@ def test_labels_that_are_never_observed_are_told_of():
 
 def test_no_more_than_five_labels_are_named():
     """Of 8 that are never observed; said before any work."""
-    rows = training.Data(Features(X), np.zeros((N, 9), int), np.tile([1] * 8 + [0], (N, 1)))
+    rows = cross_fitting.Data(Features(X), np.zeros((N, 9), int), np.tile([1] * 8 + [0], (N, 1)))
     with pytest.warns(UserWarning, match="'label 0', 'label 1', 'label 2', 'label 3', 'label 4' and 3 more[.]"):
         classifier()._warn_of_unobserved(rows, tuple(f"label {j}" for j in range(9)))
 

@@ -13,8 +13,8 @@ from partita.couplings import Bilinear
 from partita.model import EBM, Energy, Network
 from partita.networks import Linear
 from partita.objectives import GeneralizedFenchelYoung, Perceptron
-from partita.solver import Solver, fit
 from partita.structures import Cube, Permutahedron
+from partita.training import Solver, fit
 from partita.types import Batch
 
 KEY = jax.random.key(0)

@@ -109,3 +109,26 @@ def test_importing_partita_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def module_paths():
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__init__.py"]
+
+
+def called_names(path):
+    """All names in a module, without what is before the last dot: `value_and_grad` of `jax.value_and_grad`."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)} | {
+        node.id for node in nodes if isinstance(node, ast.Name)
+    }
+
+
+def test_only_the_engine_takes_the_gradient_of_an_objective():
+    """Whoever calls `.loss(...)` of an objective and a gradient is a training loop. Objectives may call their own."""
+    gradients = {"grad", "value_and_grad", "filter_grad", "filter_value_and_grad", "vjp", "filter_vjp", "linearize"}
+    loops = {
+        str(path.relative_to(PACKAGE))
+        for path in module_paths()
+        if gradients & called_names(path) and "loss" in called_names(path) and "objectives" not in path.parts
+    }
+    assert loops == {"training/engine.py"}

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from cases import COUPLINGS, FEATURES, data, jit, model, references, some
 
-from partita import batches
+from partita import training
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.kernels import Gibbs, Guided, Informed, Metropolis
 from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.objectives import MCMC, ExactMLE
-from partita.solver import HeldOut, Solver, fit
 from partita.structures import Cube, Simplex, Uniform
+from partita.training import Solver, ValidationLoss, fit
 from partita.types import RESULTS
 
 ROWS, SEEDS, VISITS = 3, 200, 25
@@ -128,11 +128,11 @@ def test_training_by_chains_ends_near_exact_likelihood(persistent, rows, key):
     """Gibbs on independent labels forgets its start in one sweep. 200 steps of Adam in mini-batches: within 3 %."""
     unary = EBM(Energy(Linear(FEATURES, 4, key=key), Bilinear(Cube(4))), Table(64))
     objective = MCMC(Gibbs(), chains=4, steps=2, persistent=persistent)
-    source = batches.Rows(*rows, batch_size=32)
+    source = training.Rows(*rows, batch_size=32)
     solution = fit(Solver(objective, learning_rate=0.03), unary, source, steps=200, key=key)
     assert solution.result is RESULTS.completed
     assert (solution.history.steps["acceptance"] > 0).all()
-    exactly = HeldOut(ExactMLE(), batches.batch(unary, *rows), key)
+    exactly = ValidationLoss(ExactMLE(), training.batch(unary, *rows), key)
     best = fit(Solver(ExactMLE(), learning_rate=0.1), unary, rows, steps=300, key=key).history.loss[-1]
     assert exactly(solution.model) == pytest.approx(best, rel=0.03)
     again = fit(Solver(objective, learning_rate=0.03), unary, source, steps=220, key=key, resume=solution)
@@ -143,7 +143,7 @@ def test_persistent_chains_refuse_rows_that_they_do_not_know(rows, key):
     unary = EBM(Energy(Linear(FEATURES, 4, key=key), Bilinear(Cube(4))), Table(64))
     with pytest.raises(Exception, match="kept for 10 training rows, but the data have more"):
         fit(Solver(MCMC(Gibbs(), persistent=10)), unary, rows, steps=1, key=key)
-    held_out = HeldOut(MCMC(Gibbs(), persistent=64), batches.batch(unary, *rows), key)
+    held_out = ValidationLoss(MCMC(Gibbs(), persistent=64), training.batch(unary, *rows), key)
     with pytest.raises(ValueError, match=r"batch has no index.*another objective"):
         held_out.check(unary)
 

@@ -10,12 +10,10 @@ from cases import COUPLINGS, FEATURES, data, jit, model, references
 from test_contrastive import flat
 
 from partita import exact
-from partita.batches import Rows
 from partita.divergences import ChiSquare
 from partita.networks import MLP
 from partita.objectives import ExactMLE, Generator, MinMax
 from partita.objectives.min_max import Playing, _play
-from partita.solver import RESULTS, Solver, fit
 from partita.structures import (
     ConditionalBernoulli,
     Hypercube,
@@ -25,6 +23,7 @@ from partita.structures import (
     ProductBernoulli,
     Simplex,
 )
+from partita.training import RESULTS, Rows, Solver, fit
 
 REPEATS = 4000
 

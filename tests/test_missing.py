@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from cases import COUPLINGS, FEATURES, data, jit, model, references
 
-from partita import batches, budget, inference, objectives, partial
+from partita import budget, inference, objectives, partial, training
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import ChiSquare
 from partita.model import EBM, Bound, Energy, Table
 from partita.networks import Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.solver import HeldOut, Solver, fit
 from partita.structures import (
     Birkhoff,
     Cube,
@@ -27,6 +26,7 @@ from partita.structures import (
     Uniform,
     condition,
 )
+from partita.training import Solver, ValidationLoss, fit
 from partita.types import Batch
 
 # Values are of order 1 with at most 24 terms: float32 leaves errors of some 1e-6.
@@ -272,16 +272,16 @@ def recovered(name, hide, key, steps=150):
     y = inference.sample(truth, x, 1, key=keys[1])[:, 0]
     seen, mask = hide(keys[2], y)
     start = EBM(Energy(Linear(FEATURES, coupling.theta_shape, key=keys[3]), coupling), Table(200))
-    test = batches.batch(start, x[200:], y[200:])
+    test = training.batch(start, x[200:], y[200:])
     solver = Solver(ExactMLE(), learning_rate=0.1, penalty=1e-3)
     losses = []
     for source in (
-        batches.Rows(x[:200], y[:200]),
-        batches.Rows(x[:200], seen[:200], mask=mask[:200]),
-        batches.Rows(x[:200], seen[:200]),
+        training.Rows(x[:200], y[:200]),
+        training.Rows(x[:200], seen[:200], mask=mask[:200]),
+        training.Rows(x[:200], seen[:200]),
     ):
         trained = fit(solver, start, source, steps=steps, every=steps, key=key).model
-        losses.append(HeldOut(ExactMLE(), test, key)(trained))
+        losses.append(ValidationLoss(ExactMLE(), test, key)(trained))
     return losses
 
 
@@ -313,9 +313,9 @@ def test_min_min_learns_from_a_stream_of_partial_rows(key):
     batch = data(coupling.space, rows=8)
     mask = jnp.zeros((8, 4), int).at[:, 1].set(1)
     parts = [Batch(batch.x, batch.y, mask=f) for f in (mask, jnp.zeros_like(mask))]
-    measure = HeldOut(MinMin(4), batches.batch(ebm, batch.x, batch.y, mask=mask), key)
-    solved = fit(Solver(MinMin(4)), ebm, batches.Stream(parts * 10), steps=20, every=10, key=key, measure=measure)
-    assert solved.history.measures[-1][1] < solved.history.measures[0][1]
+    measure = ValidationLoss(MinMin(4), training.batch(ebm, batch.x, batch.y, mask=mask), key)
+    solved = fit(Solver(MinMin(4)), ebm, training.Stream(parts * 10), steps=20, every=10, key=key, validation=measure)
+    assert solved.history.validation[-1][1] < solved.history.validation[0][1]
 
 
 X = np.zeros((2, FEATURES))
@@ -324,15 +324,15 @@ SETS, RANKS, PAIR = [[0, 1, 1, 0]] * 2, [[3, 1, 0, 2]] * 2, [[0, 1, 1, 0, 0]] * 
 
 def test_free_is_put_in_order():
     sets, ranks = model(COUPLINGS["unary"]), model(COUPLINGS["birkhoff"])
-    np.testing.assert_array_equal(batches.batch(sets, X, SETS, mask=np.eye(2, 4, dtype=bool)).mask, np.eye(2, 4))
-    assert batches.batch(sets, X, SETS, mask=np.zeros((2, 4), int)).mask is None
-    assert batches.batch(ranks, X, RANKS, mask=[[1, 2, 3, 0], [0, 0, 4, 0]]).mask is None
-    made = batches.batch(ranks, X, RANKS, mask=[[2, 2, 3, 1], [0, 4, 4, 4]])
+    np.testing.assert_array_equal(training.batch(sets, X, SETS, mask=np.eye(2, 4, dtype=bool)).mask, np.eye(2, 4))
+    assert training.batch(sets, X, SETS, mask=np.zeros((2, 4), int)).mask is None
+    assert training.batch(ranks, X, RANKS, mask=[[1, 2, 3, 0], [0, 0, 4, 0]]).mask is None
+    made = training.batch(ranks, X, RANKS, mask=[[2, 2, 3, 1], [0, 4, 4, 4]])
     np.testing.assert_array_equal(made.mask, [[2, 2, 0, 0], [0, 4, 4, 4]])
 
 
 def check(name, y, mask):
-    return batches.batch(model(COUPLINGS[name]), X, y, mask=mask)
+    return training.batch(model(COUPLINGS[name]), X, y, mask=mask)
 
 
 def lose(objective, name, y, f=None, target=None):

@@ -15,8 +15,8 @@ from partita.divergences import ChiSquare, JensenShannon
 from partita.model import EBM, Energy, Network, Residual, Shifted, Table, UnseenRowError
 from partita.networks import MLP, Linear
 from partita.objectives import ExactMLE, MinMin
-from partita.solver import Solver, fit
 from partita.structures import Hypercube, Permutations, PlackettLuce, Uniform
+from partita.training import Solver, fit
 from partita.types import RESULTS, Row
 
 KEY = jax.random.key(9)

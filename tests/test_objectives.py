@@ -10,15 +10,15 @@ import pytest
 import scipy
 from cases import COUPLINGS, DIVERGENCES, data, jit, model, references, some
 
-from partita import batches, exact
+from partita import exact, training
 from partita.budget import TooLargeError
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.divergences import KL, ChiSquare
 from partita.model import EBM, Energy, Table
 from partita.networks import Linear
 from partita.objectives import MCMC, NCE, ExactMLE, MinMin, PseudoLikelihood
-from partita.solver import Solver, fit
 from partita.structures import Cube, Hypercube, Mallows, ProductBernoulli
+from partita.training import Solver, fit
 from partita.types import Batch
 
 # Losses are of order 1 and have at most 24 terms per row: float32 leaves errors of some 1e-6.
@@ -143,7 +143,7 @@ def test_a_reference_may_be_a_center_for_each_row(key):
     ranked = model(COUPLINGS["birkhoff"], q=Mallows(jnp.arange(4), 0.5))
     x, y = data(ranked.space).x, data(ranked.space).y
     centers = Mallows(jax.vmap(jax.random.permutation, in_axes=(0, None))(jax.random.split(key, ROWS), 4), 0.8)
-    batch = batches.batch(ranked, x, y, reference=centers)
+    batch = training.batch(ranked, x, y, reference=centers)
     rows = enumerated(ranked, batch)
     value, _, _ = ask(ExactMLE(), ranked, batch, key)
     truth = np.mean(scipy.special.logsumexp(rows.log_q + rows.g, axis=1) - rows.observed)

@@ -22,13 +22,13 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from test_layers import ORDER
 
 import partita
-from partita import inference, kernels, objectives, persistence, samplers, search
+from partita import inference, kernels, objectives, persistence, samplers, search, training
 from partita.couplings import Bilinear
 from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
 from partita.networks import ICNN, MLP, Linear, ResNet
 from partita.persistence import ConsentError, FileError, objects, store
-from partita.solver import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
 from partita.structures import Cube
+from partita.training import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
 from partita.types import RESULTS
 
 KEY = jax.random.key(3)
@@ -367,7 +367,7 @@ def test_a_description_too_long_for_safetensors_is_refused(path, monkeypatch):
     assert same_bits(round_trip(np.arange(1000), path), np.arange(1000))
 
 
-NO_PART_OF_A_MODEL = ("persistence", "datasets", "sweep", "cli", "__main__")
+NO_PART_OF_A_MODEL = ("persistence", "datasets", "cli", "__main__")
 
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in NO_PART_OF_A_MODEL])
@@ -443,11 +443,12 @@ def test_a_run_taken_up_from_a_file_ends_where_an_uninterrupted_one_does(path):
     solver = Solver(objectives.MinMin(8, proposal=None), learning_rate=1e-2)
     run = functools.partial(fit, solver, start, data, every=5, key=KEY)
     whole, half = run(steps=20), run(steps=10)
-    persistence.save_leaves(path, half.state, {"history": half.history, "result": half.result})
-    like = solver.init(start, key=jax.random.key(99))
-    state, info = persistence.load_leaves(path, like)
+    tree = (half.state, half.data_key)
+    persistence.save_leaves(path, tree, {"history": half.history, "result": half.result})
+    like = training.init(solver, start, key=jax.random.key(99)), jax.random.key(99)
+    (state, data_key), info = persistence.load_leaves(path, like)
     assert same_bits(state, half.state)
-    rest = run(steps=20, resume=Solution(state.model, info["result"], info["history"], state))
+    rest = run(steps=20, resume=Solution(state.model, info["result"], info["history"], state, data_key))
     assert same_bits(rest.state, whole.state)
     assert same_bits(rest.model, whole.model)
     assert same_bits(rest.history, whole.history)

@@ -18,8 +18,8 @@ from partita import EBM, Energy, metrics, plots
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.model import Table
 from partita.networks import Linear
-from partita.solver import History
 from partita.structures import Cube
+from partita.training import History
 
 RNG = np.random.default_rng(0)
 LOSS = 3 + np.exp(-np.arange(120) / 30) + 0.1 * RNG.normal(size=120)

@@ -14,13 +14,12 @@ from strings import StringHull, Strings, UpTo
 
 import partita
 from partita import exact, inference, objectives, structures
-from partita.batches import Rows, batch
 from partita.couplings import Bilinear, LinearQuadratic, Symmetric
 from partita.kernels import Gibbs, Informed, Metropolis, run, target
 from partita.model import EBM, Energy, Network
 from partita.networks import MLP, Linear
-from partita.solver import Solver, fit
 from partita.structures import Amortized, Birkhoff, Cube, Hypercube, Permutations, check_structure
+from partita.training import Rows, Solver, batch, fit
 
 K, FEATURES = 6, 3
 LENGTHS = np.array([6, 3, 5, 1, 4, 2])

@@ -9,10 +9,10 @@ import pytest
 import scipy.optimize
 from cases import COUPLINGS, FEATURES, jit, model, references
 
-from partita.batches import Preferences as Pairs
-from partita.batches import Scores as Scored
 from partita.objectives import Preferences, Scores
-from partita.solver import Solver, fit
+from partita.training import Preferences as Pairs
+from partita.training import Scores as Scored
+from partita.training import Solver, fit
 from partita.types import Batch
 
 ROWS = 40
@@ -140,5 +140,5 @@ def test_bad_pairs_and_scores_are_refused(key):
 def test_data_without_targets_are_refused(objective, source, key):
     start = model(COUPLINGS["unary"])
     x, y, _ = pairs(start.space, key)
-    with pytest.raises(ValueError, match=f"batches.{source}"):
+    with pytest.raises(ValueError, match=f"training.{source}"):
         objective.loss(start, None, Batch(x, jnp.asarray(y)), key=key)

@@ -195,7 +195,7 @@ def test_rows_come_in_every_form():
     assert piped.predict(X[:9]).shape == (9, K)
     held = (X[N:], case.better[N:], case.worse[N:])
     stopped = MultilabelClassifier(**FEW).fit(X[:N], case.better[:N], worse=case.worse[:N], eval_set=held)
-    assert np.isfinite([value for _, value in stopped.history_.measures]).all()
+    assert np.isfinite([value for _, value in stopped.history_.validation]).all()
     part, weight = slice(0, N // 2), (np.arange(N) < N // 2).astype(float)
     weighted = MultilabelClassifier(**FEW).fit(X[:N], case.y[:N], weight, scores=case.real[:N])
     fewer = MultilabelClassifier(**FEW).fit(X[part], case.y[part], weight[part], scores=case.real[part])
@@ -259,7 +259,9 @@ def test_bad_triplets_are_refused_before_any_work(name, observing, monkeypatch):
     y = options.get("y", Y)
     made = pickle.loads(pickle.dumps(observing))
     made.set_params(**{name: value for name, value in options.items() if name != "y"})
-    monkeypatch.setattr(partita.members, "fit", lambda *args, **options: pytest.fail("work was started on bad input"))
+    monkeypatch.setattr(
+        partita.training, "fit_stack", lambda *args, **options: pytest.fail("work was started on bad input")
+    )
     before = dict(made.__dict__)
     with pytest.raises((ValueError, TypeError), match=message):
         made.fit(X[:N], y, **given)

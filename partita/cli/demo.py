@@ -26,14 +26,13 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
 from .. import exact, inference, metrics
-from ..batches import Rows, batch
 from ..couplings import Bilinear, LinearQuadratic, Symmetric
 from ..model import EBM, Energy, Network, Residual
 from ..networks import MLP, Linear
 from ..objectives import AbstractObjective, ExactMLE, MinMin
 from ..progress import ProgressBar
-from ..solver import HeldOut, Solver, fit
 from ..structures import Permutahedron, surrogate
+from ..training import Rows, Solver, ValidationLoss, batch, fit
 
 __all__ = ["run"]
 
@@ -169,11 +168,11 @@ def train_model(name: str, g: Energy, objective: AbstractObjective, data: tuple,
     size = surrogate(g.coupling).summary_size(g.coupling) if residual else data[0].shape[1]
     body = MLP(size, (), width=64, key=tau_key)
     start = EBM(g, Residual(body) if residual else Network(body))
-    measure = HeldOut(objective, batch(start, x_validation, y_validation), validation_key)
+    validation = ValidationLoss(objective, batch(start, x_validation, y_validation), validation_key)
     rows = Rows(x_fit, y_fit, batch_size=32)
     solver = Solver(objective, learning_rate=3e-3, penalty=1e-3)
     with ProgressBar(name.removeprefix("partita ")) as bar:
-        options = {"steps": 3000, "measure": measure, "patience": 10, "callbacks": [bar]}
+        options = {"steps": 3000, "validation": validation, "patience": 10, "callbacks": [bar]}
         return fit(solver, start, rows, key=fit_key, **options).model
 
 

@@ -5,30 +5,32 @@ from typing import Any
 
 import numpy as np
 
-from .. import budget, decisions, inference, members
+from .. import budget, decisions, inference, training
 from ..decisions import F1, AbstractRule
 from ..inference.rows import over_rows
 from ..model import EBM
 from ..types import Key, PyTree, Row
-from . import training
+from . import cross_fitting
 
 DRAWS = 1000
 # With a larger R-hat, chains disagree.
 LARGEST_R_HAT = 1.2
 
 
-def unseen_marginals(trained: training.Trained, data: training.Data, key: Key) -> tuple[np.ndarray, np.ndarray]:
+def unseen_marginals(
+    trained: cross_fitting.Trained, data: cross_fitting.Data, key: Key
+) -> tuple[np.ndarray, np.ndarray]:
     """Marginals of rows by the model that was not trained on them, and these rows; without folds, of all rows."""
     with warnings.catch_warnings():
         # `predict` warns of the same approximation.
         warnings.simplefilter("ignore", budget.ApproximationWarning)
         if not trained.unseen:
-            model = members.averaged(trained.models)
+            model = training.average(trained.models)
             return np.asarray(marginals(data.x, model, data.reference, key=key)), np.arange(len(data.y))
         parts = []
         for i, fold in enumerate(trained.unseen):
             rows = data.take(fold)
-            parts.append(np.asarray(marginals(rows.x, members.member(trained.models, i), rows.reference, key=key)))
+            parts.append(np.asarray(marginals(rows.x, training.take(trained.models, i), rows.reference, key=key)))
     return np.concatenate(parts), np.concatenate(trained.unseen)
 
 

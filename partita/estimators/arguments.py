@@ -13,14 +13,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
-from ..batches import check_pairs, check_scores
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
 from ..model import AbstractTau
 from ..objectives import AbstractObjective, Preferences, Scores, SurrogateProposal
-from ..solver import AbstractTraining
 from ..structures import AbstractMeasure
+from ..training import AbstractTraining
+from ..training.checks import check_pairs, check_scores
 from . import names
 from .codecs import AbstractCodec
 from .references import check_reference

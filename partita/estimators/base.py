@@ -8,12 +8,11 @@ import jax
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .. import members
 from ..model import EBM, Table
 from ..objectives import AbstractObjective
-from ..solver import History, State
 from ..structures import AbstractMeasure
-from . import training
+from ..training import History, TrainState, average, scale
+from . import cross_fitting
 from .arguments import check_observed, read_triplets
 from .checkpoints import Checkpoint, fingerprint
 from .codecs import AbstractCodec, Encoded
@@ -45,7 +44,7 @@ class AbstractEstimator(AbstractLearner):
     threshold_: float | None
     history_: History
     n_iter_: int
-    _state: State | None
+    _state: TrainState | None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -124,7 +123,7 @@ class AbstractEstimator(AbstractLearner):
                 files = Checkpoint(checkpoint, fingerprint(self._settings(), *rows, last))
                 seed = files.seed(seed, fixed=self.random_state is not None)
             rng, key, space = np.random.RandomState(seed), jax.random.key(seed), reader.codec.space
-            folds = training.folds_of(len(data.y), self.ensemble_size if self.ensemble_size > 1 else 5, rng)
+            folds = cross_fitting.folds_of(len(data.y), self.ensemble_size if self.ensemble_size > 1 else 5, rng)
             options = {"mask": data.mask, "folds": folds, "weight": data.weight, "rng": rng, **self._family()}
             reference, measures = fit_reference(self.reference, raw, data.y, space, **options)
             data = data._replace(reference=measures)
@@ -197,7 +196,7 @@ class AbstractEstimator(AbstractLearner):
 
     def _set_fitted(self, reader: RowReader, reference: Reference, seed: int, learned: Learned) -> Self:
         """The only place that changes a fitted attribute: all of them at once, when everything has succeeded."""
-        scale, threshold = learned.calibration
+        factor, threshold = learned.calibration
         fitted = {
             "n_features_in_": reader.columns.n_features_in_,
             "codec_": reader.codec,
@@ -206,11 +205,11 @@ class AbstractEstimator(AbstractLearner):
             "reference_": reference,
             "seed_": seed,
             "ensemble_": learned.ensemble,
-            "ebm_": members.scaled(members.averaged(learned.ensemble), scale),
+            "ebm_": scale(average(learned.ensemble), factor),
             "objective_": learned.objective,
             "completion_": learned.completion,
             "penalty_": learned.penalty,
-            "scale_": scale,
+            "scale_": factor,
             "threshold_": threshold,
             "history_": learned.history,
             "n_iter_": len(learned.history.loss),
@@ -221,7 +220,7 @@ class AbstractEstimator(AbstractLearner):
         self.__dict__ = {name: value for name, value in vars(self).items() if name != "feature_names_in_"} | fitted
         return self
 
-    def _warn_of_unobserved(self, data: training.Data, classes: tuple) -> None:
+    def _warn_of_unobserved(self, data: cross_fitting.Data, classes: tuple) -> None:
         """Say so where nothing can be learned from any row."""
         if data.mask is not None and ((data.mask[:, :1] > 0) & (data.mask == data.mask[:, :1])).all():
             warnings.warn("Nothing of y is observed in any row: the model is the reference itself.", stacklevel=4)

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse
 
 from ..atomic import write
-from ..members import Members
 from ..persistence import load_leaves, save_leaves
+from ..training import Run
 from ..types import PyTree
 
 __all__ = ["Checkpoint", "fingerprint"]
@@ -22,7 +22,7 @@ __all__ = ["Checkpoint", "fingerprint"]
 class Checkpoint:
     """The files of one fit in a folder; `mark` tells its data and settings from others.
 
-    `fit.json` says whose folder it is, and by which seed; `fit.safetensors` where the training of its members stood.
+    `fit.json` says whose folder it is, and by which seed; `fit.safetensors` the state of its training.
     """
 
     def __init__(self, folder: Any, mark: str):
@@ -47,19 +47,20 @@ class Checkpoint:
             raise ValueError(f"{self.folder} belongs to a fit with another random_state; give another folder.")
         return begun
 
-    def load(self, like: Members) -> Members | None:
-        """Where the fit stood, if the file is there; an error if it is of another fit."""
+    def load(self, like: Run) -> Run | None:
+        """The run as it was kept last, if the file is there; an error if it is of another fit."""
         path = self.folder / "fit.safetensors"
         if not path.exists():
             return None
         (models, state), info = load_leaves(path, (like.models, like.state))
         self._check(info["mark"], path)
-        return Members(models, state, info["losses"], info["scales"], info["measures"], tuple(info["steps"]))
+        at = tuple(info["validated_at"])
+        return Run(models, state, like.data_key, info["steps"], info["validation"], at, info["done"])
 
-    def keep(self, now: Members) -> None:
-        info = {"mark": self.mark, "losses": now.losses, "scales": now.scales, "measures": now.measures}
-        info |= {"steps": list(now.steps)}
-        save_leaves(self.folder / "fit.safetensors", (now.models, now.state), info)
+    def keep(self, run: Run) -> None:
+        info = {"mark": self.mark, "steps": run.steps, "validation": run.validation, "done": run.done}
+        info |= {"validated_at": list(run.validated_at)}
+        save_leaves(self.folder / "fit.safetensors", (run.models, run.state), info)
 
     def _check(self, mark: str, path: Path) -> None:
         if mark != self.mark:

@@ -11,15 +11,15 @@ import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .. import members, partial
+from .. import partial, training
 from ..divergences import AbstractDivergence
 from ..model import EBM
 from ..objectives import AbstractObjective
 from ..progress import ProgressBar
-from ..solver import AbstractTraining, History, Progress, Solver, State
 from ..structures import AbstractMeasure, AbstractSpace
+from ..training import AbstractTraining, History, Progress, Solver, TrainState
 from ..types import Key, PyTree
-from . import names, training
+from . import cross_fitting, names
 from .arguments import AbstractArguments
 from .checkpoints import Checkpoint
 
@@ -63,7 +63,7 @@ class Learned(NamedTuple):
     penalty: float
     calibration: Calibration
     history: History
-    state: State | None = None
+    state: TrainState | None = None
 
 
 class AbstractLearner(AbstractArguments):
@@ -71,36 +71,42 @@ class AbstractLearner(AbstractArguments):
 
     @abc.abstractmethod
     def _calibrate(
-        self, trained: training.Trained, data: training.Data, start: Start, calibration: Calibration, key: Key
+        self, trained: cross_fitting.Trained, data: cross_fitting.Data, start: Start, calibration: Calibration, key: Key
     ) -> Calibration:
         """Learn from rows that the members have not seen what decisions need; `calibration` is what there is."""
 
     @abc.abstractmethod
-    def _usual_penalties(self, data: training.Data) -> tuple[float, ...]:
+    def _usual_penalties(self, data: cross_fitting.Data) -> tuple[float, ...]:
         """Those to choose from where none is asked for."""
 
-    def _worth(self, key: Key) -> Callable[[EBM, training.Data], float] | None:
+    def _choice_score(self, key: Key) -> Callable[[EBM, cross_fitting.Data], float] | None:
         """By what to choose among penalties, if not by the likelihood of held-out rows."""
         return None
 
     def _begin(
-        self, data: training.Data, space: AbstractSpace, q: AbstractMeasure, last: EBM | None, objective: Any, key: Key
+        self,
+        data: cross_fitting.Data,
+        space: AbstractSpace,
+        q: AbstractMeasure,
+        last: EBM | None,
+        objective: Any,
+        key: Key,
     ) -> Start:
         """New members, or those of the last fit if they are given and of the same kind; the objective, by name or as it
         is, for them."""
         shape = data.x.shape[1:]
         make_key, coupling_key, objective_key = jax.random.split(jax.random.fold_in(key, 2), 3)
         coupling = names.coupling(self.coupling, space, coupling_key)
-        alone = not members.can_average(coupling) or (isinstance(self.tau, str) and self.tau == "constant")
+        alone = not coupling.can_average or (isinstance(self.tau, str) and self.tau == "constant")
         f = names.named("loss", self.loss, names.LOSSES, AbstractDivergence)
         rows = len(data.y) if alone else 0
         recipe = names.Recipe(coupling, self.network, self.tau, q, f, shape, rows, self.width, self.depth)
-        models = members.made(recipe, jax.random.split(make_key, 1 if alone else self.ensemble_size))
+        models = training.stack([recipe(k) for k in jax.random.split(make_key, 1 if alone else self.ensemble_size)])
         warm = False
         if last is not None and _alike(last, models):
             models, warm = last, True
         train = self._check_training(objective, has_energy=warm)
-        first = members.member(models, 0)
+        first = training.take(models, 0)
         chosen = names.objective(
             objective, self.proposal, first, self.num_samples, int(np.prod(shape)), train=train, key=objective_key
         )
@@ -110,10 +116,10 @@ class AbstractLearner(AbstractArguments):
     def _train(
         self,
         start: Start,
-        data: training.Data,
+        data: cross_fitting.Data,
         *,
         folds: list[np.ndarray],
-        validation: training.Data | None,
+        validation: cross_fitting.Data | None,
         callbacks: Callbacks,
         checkpoint: Checkpoint | None,
         key: Key,
@@ -121,19 +127,22 @@ class AbstractLearner(AbstractArguments):
         """The ensemble that a fit keeps. Interrupted after a first chunk of steps, it is the best until then."""
         plan = self._plan(start, data, folds)
         at_reference = not start.warm and isinstance(self.network, str)
+        score = self._choice_score(key)
+        if data.target is not None:
+            score = cross_fitting.score_by_loss(start.objective, key)
         with _progress(self.verbose) as shown:
-            trained = training.cross_fit(
+            trained = cross_fitting.cross_fit(
                 plan,
                 start.models,
                 data,
-                judged_on=validation,
-                worth=self._worth(key) if data.target is None else training.worth_by_loss(start.objective, key),
+                validation=validation,
+                score=score,
                 key=key,
                 callbacks=[*shown, *callbacks],
                 **({} if checkpoint is None else {"keep": checkpoint.keep, "resume": checkpoint.load}),
             )
         _warn_of_endings(trained.endings, at_reference)
-        history = History({"loss": _mean_losses(trained.losses)}, trained.measures)
+        history = History({"loss": _mean_losses(trained.losses)}, trained.validation)
         ensemble, calibration, interrupted = trained.models, Calibration(), trained.interrupted
         try:
             calibration = self._calibrate(trained, data, start, calibration, key)
@@ -147,27 +156,27 @@ class AbstractLearner(AbstractArguments):
             _warn_of_interruption(len(history.loss), plan.steps)
         return Learned(ensemble, start.objective, start.completion, trained.penalty, calibration, history)
 
-    def _plan(self, start: Start, data: training.Data, folds: list[np.ndarray]) -> training.Plan:
+    def _plan(self, start: Start, data: cross_fitting.Data, folds: list[np.ndarray]) -> cross_fitting.Plan:
         n, k = data.y.shape
-        return training.Plan(
+        return cross_fitting.Plan(
             start.objective,
             self.learning_rate,
             self._penalties(data),
             self.batch_size,
-            self.steps or training.num_steps(n, self.batch_size),
+            self.steps or cross_fitting.num_steps(n, self.batch_size),
             self.patience,
             folds,
-            members.size(start.models),
+            training.size(start.models),
             min(1.0, k**2 / 2 / n),
             names.training(self.train, start.objective),
         )
 
     def _finish(
         self,
-        plan: training.Plan,
+        plan: cross_fitting.Plan,
         start: Start,
-        trained: training.Trained,
-        data: training.Data,
+        trained: cross_fitting.Trained,
+        data: cross_fitting.Data,
         at_reference: bool,
         key: Key,
     ) -> EBM:
@@ -175,21 +184,21 @@ class AbstractLearner(AbstractArguments):
         models = trained.models
         if self.refit and trained.unseen:
             with _progress(self.verbose, "fit on all rows") as shown:
-                again = training.refit(
+                again = cross_fitting.refit(
                     plan, start.models, data, trained.penalty, key=jax.random.fold_in(key, 1), callbacks=shown
                 )
             _warn_of_endings(again.endings, at_reference)
             models = again.models
         if data.target is not None and _needs_tau(start.models, plan.train):
-            first, tau_key = members.member(models, 0), jax.random.fold_in(key, 3)
+            first, tau_key = training.take(models, 0), jax.random.fold_in(key, 3)
             min_min = names.objective("min-min", self.proposal, first, self.num_samples, 0, key=tau_key)
             with _progress(self.verbose, "fit the normalizer") as shown:
-                normalized = training.fit_tau(plan, models, data, min_min, key=tau_key, callbacks=shown)
+                normalized = cross_fitting.fit_tau(plan, models, data, min_min, key=tau_key, callbacks=shown)
             _warn_of_endings(normalized.endings)
             models = normalized.models
         return models
 
-    def _pass_over(self, last: Learned, data: training.Data, key: Key) -> Learned:
+    def _pass_over(self, last: Learned, data: cross_fitting.Data, key: Key) -> Learned:
         """One pass over the rows, at a constant rate."""
         start = Start(last.ensemble, last.objective, last.completion, warm=True)
         train = names.training(self.train, last.objective)
@@ -197,19 +206,29 @@ class AbstractLearner(AbstractArguments):
         solver = Solver(last.objective, learning_rate=self.learning_rate, penalty=penalty, train=train)
         pass_key = jax.random.fold_in(key, len(last.history.loss))
         steps = max(1, len(data.y) // self.batch_size)
-        begun = members.start(solver, last.ensemble, key=pass_key, state=last.state)
-        rows = data.rows(self.batch_size)
-        run = members.fit(solver, last.ensemble, rows, steps=steps, key=pass_key, every=steps, resume=begun)
+        keys = training.stack_keys(pass_key, training.size(last.ensemble))
+        run = training.fit_stack(
+            solver,
+            last.ensemble,
+            data.rows(self.batch_size),
+            steps=steps,
+            resume=training.start(solver, last.ensemble, keys=keys.models, data_key=keys.data, state=last.state),
+            weights=np.ones((len(keys.models), len(data.y))),
+            every=steps,
+            brief=steps <= cross_fitting.BRIEF_STEPS,
+        )
+        if run.interrupted:
+            raise KeyboardInterrupt
         history = History({"loss": np.concatenate([last.history.loss, _mean_losses(run.losses)])}, [])
-        endings = training.endings(run, last.objective)
+        endings = cross_fitting.endings(run, last.objective)
         _warn_of_endings(endings)
-        trained = training.Trained(run.models, [], run.losses, [], penalty, endings)
+        trained = cross_fitting.Trained(run.models, [], run.losses, [], penalty, endings)
         calibration = self._calibrate(trained, data, start, last.calibration, key)
         return last._replace(
             ensemble=run.models, penalty=penalty, calibration=calibration, history=history, state=run.state
         )
 
-    def _penalties(self, data: training.Data) -> tuple[float, ...]:
+    def _penalties(self, data: cross_fitting.Data) -> tuple[float, ...]:
         """Those to choose from."""
         usual = TRIPLET_PENALTIES if data.target is not None else self._usual_penalties(data)
         penalties = usual if self.penalty is None else self.penalty
@@ -218,7 +237,7 @@ class AbstractLearner(AbstractArguments):
 
 def _needs_tau(models: EBM, train: AbstractTraining) -> bool:
     """Whether answers may need a tau that triplets have not trained, where it may be and can be trained."""
-    first = members.member(models, 0)
+    first = training.take(models, 0)
     learned = jax.tree.leaves(eqx.filter(first.tau, eqx.is_inexact_array))
     return bool(learned) and all(parts.tau for parts in train.phases()) and not names.cheap(first)
 
@@ -231,7 +250,7 @@ def _warn_of_interruption(step: int, steps: int) -> None:
     )
 
 
-def _warn_of_endings(endings: training.Endings, at_reference: bool = False) -> None:
+def _warn_of_endings(endings: cross_fitting.Endings, at_reference: bool = False) -> None:
     """Warn of models that failed, diverged or did not improve; `at_reference` where they started at p = q."""
     size, failed, diverged, unimproved = endings
     messages = []

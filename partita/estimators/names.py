@@ -28,7 +28,6 @@ from ..objectives import (
     RatioMatching,
     SurrogateProposal,
 )
-from ..solver import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating
 from ..structures import (
     AbstractMeasure,
     AbstractRankings,
@@ -47,6 +46,7 @@ from ..structures import (
     Simplex,
     generator_shape,
 )
+from ..training import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating
 from ..types import Key, PyTree
 
 # With more labels U has more entries than data have rows, and mean field takes too long: then U has low rank.

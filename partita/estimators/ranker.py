@@ -4,9 +4,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from .. import budget, inference, members, metrics
+from .. import budget, inference, metrics, training
 from ..model import EBM
-from . import names, training
+from . import cross_fitting, names
 from .codecs import Encoded, Rankings, shared_ranks
 from .predictor import AbstractPredictor
 
@@ -200,22 +200,22 @@ class LabelRanker(AbstractPredictor):
     def _usual_penalties(self, data):
         return (3e-3, 3e-2)
 
-    def _worth(self, key):
-        def kendall(model: EBM, rows: training.Data) -> float:
+    def _choice_score(self, key):
+        def kendall(model: EBM, rows: cross_fitting.Data) -> float:
             answer = np.asarray(inference.mode(model, rows.x, key=key, reference=rows.reference))
             return float(self._scores(Encoded(rows.y, rows.mask), Encoded(answer, None)).mean())
 
         return kendall
 
     def _calibrate(self, trained, data, start, calibration, key):
-        def likelihood(model: EBM, rows: training.Data) -> float:
+        def likelihood(model: EBM, rows: cross_fitting.Data) -> float:
             log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, mask=rows.mask)
             return float(log_p.mean())
 
-        score = likelihood if data.target is None else training.worth_by_loss(start.objective, key)
-        first = members.member(trained.models, 0)
+        score = likelihood if data.target is None else cross_fitting.score_by_loss(start.objective, key)
+        first = training.take(trained.models, 0)
         if trained.unseen and budget.serves_fit(first):
-            return calibration._replace(scale=training.calibrated(trained, data, score))
+            return calibration._replace(scale=cross_fitting.calibrate_scale(trained, data, score))
         return calibration
 
     def _scores(self, truth: Encoded, answer: Encoded) -> np.ndarray:

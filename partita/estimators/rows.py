@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import check_consistent_length, validate_data
 
-from ..batches import Features
 from ..structures import AbstractRankings
+from ..training import Features
 from .arguments import AbstractArguments, AbstractTriplets
 from .codecs import AbstractCodec
 from .codecs.tables import is_frame, is_missing
-from .training import Data
+from .cross_fitting import Data
 
 # Deviations below this part of a column's largest value are the rounding of float32, not a signal.
 ROUNDING = 1e-7

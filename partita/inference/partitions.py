@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import exact, partial, samplers
-from ..batches import check_mask, check_outputs
 from ..divergences import KL
 from ..model import EBM
+from ..training.checks import check_mask, check_outputs
 from ..types import Array, Bool, Float, Key, PyTree, Row, Scalar
 from .rows import check_index, over_rows, row_keys, sum_over_rows
 

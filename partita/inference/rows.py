@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import budget
-from ..batches import check_features, check_model, check_reference
 from ..divergences import KL
 from ..model import EBM, UnseenRowError
+from ..training.checks import check_features, check_model, check_reference
 from ..types import Array, Int, Key, PyTree
 
 SHAPES = (16, 256)

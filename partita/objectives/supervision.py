@@ -1,7 +1,7 @@
 """Other supervision: which of two outputs is better, or how good one output is.
 
 Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; where probabilities are
-wanted train it afterwards, `Solver(objectives.MinMin(), train=solver.ONLY_TAU)`. The estimators do so by themselves:
+wanted train it afterwards, `Solver(objectives.MinMin(), train=training.ONLY_TAU)`. The estimators do so by themselves:
 `fit(X, y, worse=...)`, `fit(X, y, scores=...)`.
 """
 
@@ -21,7 +21,7 @@ LARGEST_LOGIT = 20.0
 
 
 class Preferences(AbstractEnergyObjective):
-    """-log sigmoid(scale (g(x, y+) - g(x, y-))): Bradley-Terry on g, from `batches.Preferences`.
+    """-log sigmoid(scale (g(x, y+) - g(x, y-))): Bradley-Terry on g, from `training.Preferences`.
 
     This is the DPO loss as well. With p = q exp(g - LSE_g) the log-ratio log p / q is g - LSE_g, and the difference of
     two of them is that of g: DPO at temperature `scale` with reference q is Bradley-Terry on g, whatever q. The same
@@ -40,7 +40,7 @@ class Preferences(AbstractEnergyObjective):
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         if batch.target is None:
-            raise ValueError("Preferences needs pairs of outputs: give the data as batches.Preferences(x, y+, y-).")
+            raise ValueError("Preferences needs pairs of outputs: give the data as training.Preferences(x, y+, y-).")
 
         def of_row(x, better, worse):
             theta = model.g.h(x)
@@ -51,7 +51,7 @@ class Preferences(AbstractEnergyObjective):
 
 
 class Scores(AbstractEnergyObjective):
-    """A loss of g(x, y) against a score t, from `batches.Scores`: "squared", (g - t)^2 / 2, for real t; "logistic",
+    """A loss of g(x, y) against a score t, from `training.Scores`: "squared", (g - t)^2 / 2, for real t; "logistic",
     -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from 0 (bad) to 1 (good).
 
     With `intercept` the loss is that of g + b for the constant b that suits the batch best. Energies have no constant
@@ -76,7 +76,7 @@ class Scores(AbstractEnergyObjective):
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         if batch.target is None:
-            raise ValueError("Scores needs a score for each row: give the data as batches.Scores(x, y, t).")
+            raise ValueError("Scores needs a score for each row: give the data as training.Scores(x, y, t).")
         g, t = jax.vmap(model.g)(batch.x, batch.y), batch.target / self.unit
         if self.intercept:
             # The slope in b is zero at its minimum, so that the gradient in g needs none through b.

@@ -12,14 +12,14 @@ import scipy.optimize
 import scipy.sparse
 from cases import COUPLINGS, FEATURES, model, some
 
-from partita import batches, objectives
+from partita import objectives, training
 from partita.couplings import Bilinear
 from partita.divergences import ChiSquare
 from partita.model import EBM, Bound, Energy, Network, Table, UnseenRowError
 from partita.networks import MLP, Linear
 from partita.progress import ProgressBar
-from partita.solver import BOTH, ONLY_G, ONLY_TAU, Alternating, HeldOut, Parts, Solver, fit, ran_away
 from partita.structures import Cube, Hypercube, ProductBernoulli
+from partita.training import BOTH, ONLY_G, ONLY_TAU, Alternating, Parts, Solver, ValidationLoss, fit, has_diverged
 from partita.types import RESULTS, Batch
 
 ROWS = 64
@@ -69,7 +69,7 @@ def test_min_min_approaches_exact_mle(unary, data, key):
     table = eqx.tree_at(lambda m: m.tau, unary, Table(ROWS), is_leaf=lambda t: t is unary.tau)
     learner = Solver(objectives.MinMin(256, proposal=None), learning_rate=0.03, schedule=decay)
     minmin = fit(learner, table, data, steps=steps, key=key)
-    exact_loss = HeldOut(objectives.ExactMLE(), batches.batch(unary, *data), key)
+    exact_loss = ValidationLoss(objectives.ExactMLE(), training.batch(unary, *data), key)
     assert exact_loss(minmin.model) == pytest.approx(mle.history.loss[-1], rel=0.01)
 
 
@@ -85,7 +85,7 @@ def test_min_min_lowers_the_exact_loss_for_every_coupling(name, key):
     start = model(COUPLINGS[name], scale=0.5)
     x = rng.normal(size=(16, FEATURES))
     y = start.space.elements()[rng.integers(0, start.space.size // 2, size=16)]
-    exact_loss = HeldOut(objectives.ExactMLE(), batches.batch(start, x, y), key)
+    exact_loss = ValidationLoss(objectives.ExactMLE(), training.batch(start, x, y), key)
     done = fit(Solver(objectives.MinMin(32, proposal=None), learning_rate=0.02), start, (x, y), steps=100, key=key)
     assert exact_loss(done.model) < exact_loss(start) - 0.1
 
@@ -116,7 +116,7 @@ def test_learning_rates_and_penalty_do_not_recompile(unary, data, key):
 
 def test_a_grid_of_rates_is_a_vmap(unary, data, key):
     """Two learning rates at once give what each gives alone."""
-    rows = batches.batch(unary, *data)
+    rows = training.batch(unary, *data)
     learner = lambda rate: eqx.tree_at(  # noqa: E731
         lambda s: s.learning_rate, Solver(objectives.ExactMLE()), jnp.asarray(rate)
     )
@@ -124,9 +124,9 @@ def test_a_grid_of_rates_is_a_vmap(unary, data, key):
     @eqx.filter_jit
     def run(rate):
         one = learner(rate)
-        state = one.init(unary, key=key)
+        state = training.init(one, unary, key=key)
         for _ in range(3):
-            state, info = one.step(state, rows)
+            state, info = training.step(one, state, rows)
         return info["loss"]
 
     together = eqx.filter_vmap(run)(jnp.array([1e-3, 1e-1]))
@@ -136,7 +136,7 @@ def test_a_grid_of_rates_is_a_vmap(unary, data, key):
 
 def test_same_key_same_result_and_another_key_another(unary, data, key):
     learner = Solver(objectives.MinMin(8, proposal=None))
-    rows = batches.Rows(*data, batch_size=16)
+    rows = training.Rows(*data, batch_size=16)
     one, two = (fit(learner, unary, rows, steps=20, key=key) for _ in range(2))
     other = fit(learner, unary, rows, steps=20, key=jax.random.key(1))
     assert equal(one.model, two.model)
@@ -145,7 +145,7 @@ def test_same_key_same_result_and_another_key_another(unary, data, key):
 
 def test_resumed_equals_uninterrupted(unary, data, key):
     learner = Solver(objectives.MinMin(8, proposal=None))
-    rows = batches.Rows(*data, batch_size=16)
+    rows = training.Rows(*data, batch_size=16)
     whole = fit(learner, unary, rows, steps=50, every=10, key=key)
     half = fit(learner, unary, rows, steps=23, every=10, key=key)
     rest = fit(learner, unary, rows, steps=50, every=10, key=key, resume=half)
@@ -170,17 +170,19 @@ def test_arrays_sparse_matrices_and_streams_are_the_same_rows(unary, data, key):
     """The same batches through three sources train the same model."""
     x, y = data
     learner = Solver(objectives.ExactMLE(), learning_rate=1e-2)
-    dense = fit(learner, unary, batches.Rows(x, y, batch_size=16), steps=12, every=5, key=key)
-    sparse = fit(learner, unary, batches.Rows(scipy.sparse.csr_matrix(x), y, batch_size=16), steps=12, every=5, key=key)
-    reader = batches.Rows(x, y, batch_size=16).open(unary, key=learner.init(unary, key=key).data_key)
+    dense = fit(learner, unary, training.Rows(x, y, batch_size=16), steps=12, every=5, key=key)
+    sparse = fit(
+        learner, unary, training.Rows(scipy.sparse.csr_matrix(x), y, batch_size=16), steps=12, every=5, key=key
+    )
+    reader = training.Rows(x, y, batch_size=16).open(unary, key=dense.data_key)
     order = [reader.read(step, 1, 1).rows[0] for step in range(12)]
-    stream = fit(learner, unary, batches.Stream((x[i], y[i]) for i in order), steps=12, every=5, key=key)
+    stream = fit(learner, unary, training.Stream((x[i], y[i]) for i in order), steps=12, every=5, key=key)
     assert equal(dense.model, sparse.model)
     assert equal(dense.model, stream.model)
 
 
 def test_an_epoch_sees_every_row_once(unary, data, key):
-    reader = batches.Rows(*data, batch_size=16).open(unary, key=key)
+    reader = training.Rows(*data, batch_size=16).open(unary, key=key)
     first, second = (np.concatenate(reader.read(start, 4, 4).rows) for start in (0, 4))
     assert sorted(first) == sorted(second) == list(range(ROWS))
     assert list(first) != list(second)
@@ -189,7 +191,7 @@ def test_an_epoch_sees_every_row_once(unary, data, key):
 def test_a_stream_that_ends_says_so(unary, data, key):
     x, y = data
     solution = fit(
-        Solver(objectives.MinMin(8, proposal=None)), unary, batches.Stream([(x, y)] * 7), steps=50, every=5, key=key
+        Solver(objectives.MinMin(8, proposal=None)), unary, training.Stream([(x, y)] * 7), steps=50, every=5, key=key
     )
     assert solution.result is RESULTS.exhausted
     assert len(solution.history.loss) == 7
@@ -200,7 +202,7 @@ def test_sample_weights_count_like_repeated_rows(unary, data, key):
     weight = np.array([3, 1, 1, 0, 2, 1, 1, 1])
     repeated = np.repeat(np.arange(8), weight)
     learner = Solver(objectives.ExactMLE(), learning_rate=1e-2)
-    weighted = fit(learner, unary, batches.Rows(x, y, weight=weight), steps=10, key=key)
+    weighted = fit(learner, unary, training.Rows(x, y, weight=weight), steps=10, key=key)
     written_out = fit(learner, unary, (x[repeated], y[repeated]), steps=10, key=key)
     np.testing.assert_allclose(weighted.history.loss, written_out.history.loss, rtol=1e-5)
 
@@ -282,11 +284,11 @@ def test_parameters_that_overflow_in_the_last_step_are_not_returned(unary, data,
 
 
 def test_a_failure_before_the_first_validation_keeps_what_was_learned(unary, data, key):
-    with_measure = fit(Solver(Exploding(5)), unary, data, steps=40, key=key, measure=lambda model: 0.0)
+    validated = fit(Solver(Exploding(5)), unary, data, steps=40, key=key, validation=lambda model: 0.0)
     without = fit(Solver(Exploding(5)), unary, data, steps=40, key=key)
-    assert with_measure.result is RESULTS.non_finite
-    assert equal(with_measure.model, without.model)
-    assert not equal(with_measure.model, unary)
+    assert validated.result is RESULTS.non_finite
+    assert equal(validated.model, without.model)
+    assert not equal(validated.model, unary)
 
 
 def test_a_failed_run_can_go_on_with_a_smaller_rate(unary, data, key):
@@ -309,27 +311,27 @@ def test_resuming_something_else_is_refused_before_any_work(unary, data, key):
 
 def test_resumed_validation_and_key_are_the_first_run_s_own(unary, data, key):
     """Stopped between two validations, and resumed with another key: the same models are measured."""
-    rows = batches.Rows(*data, batch_size=16)
-    measure = HeldOut(objectives.ExactMLE(), batches.batch(unary, *data), key)
+    rows = training.Rows(*data, batch_size=16)
+    validation = ValidationLoss(objectives.ExactMLE(), training.batch(unary, *data), key)
     learner = Solver(objectives.MinMin(8, proposal=None))
-    whole = fit(learner, unary, rows, steps=30, every=10, key=key, measure=measure)
-    half = fit(learner, unary, rows, steps=14, every=10, key=key, measure=measure)
-    rest = fit(learner, unary, rows, steps=30, every=10, key=jax.random.key(9), measure=measure, resume=half)
-    assert set(whole.history.measures) <= set(rest.history.measures)
+    whole = fit(learner, unary, rows, steps=30, every=10, key=key, validation=validation)
+    half = fit(learner, unary, rows, steps=14, every=10, key=key, validation=validation)
+    rest = fit(learner, unary, rows, steps=30, every=10, key=jax.random.key(9), validation=validation, resume=half)
+    assert set(whole.history.validation) <= set(rest.history.validation)
     assert equal(whole.state.model, rest.state.model)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_held_out_needs_a_batch(data, key):
-    with pytest.raises(TypeError, match=r"needs a Batch, as batches\.batch makes it; got a tuple"):
-        HeldOut(objectives.MinMin(4, proposal=None), data, key)
+def test_validation_loss_needs_a_batch(data, key):
+    with pytest.raises(TypeError, match=r"needs a Batch, as training\.batch makes it; got a tuple"):
+        ValidationLoss(objectives.MinMin(4, proposal=None), data, key)
 
 
-def test_a_measure_that_cannot_serve_is_refused_before_any_work(unary, data, key):
+def test_a_validation_that_cannot_serve_is_refused_before_any_work(unary, data, key):
     table = EBM(unary.g, Table(ROWS))
-    measure = HeldOut(objectives.MinMin(4, proposal=None), batches.batch(unary, *data), key)
+    validation = ValidationLoss(objectives.MinMin(4, proposal=None), training.batch(unary, *data), key)
     with pytest.raises(UnseenRowError):
-        fit(Solver(NeverReached()), table, data, steps=3, key=key, measure=measure)
+        fit(Solver(NeverReached()), table, data, steps=3, key=key, validation=validation)
 
 
 class NeverReached(objectives.AbstractObjective):
@@ -337,36 +339,36 @@ class NeverReached(objectives.AbstractObjective):
         raise AssertionError("work was started")
 
 
-def test_a_measure_that_is_always_nan_chooses_no_model(unary, data, key):
-    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=30, every=10, key=key, measure=lambda m: np.nan)
+def test_a_validation_that_is_always_nan_chooses_no_model(unary, data, key):
+    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=30, every=10, key=key, validation=lambda m: np.nan)
     assert equal(solution.model, solution.state.model)
 
 
 def test_early_stopping_returns_the_best_model(unary, data, key):
-    """A measure that is lowest at step 20 and then rises."""
+    """A validation that is lowest at step 20 and then rises."""
     seen = []
 
-    def measure(model):
+    def validation(model):
         seen.append(model)
         return abs(len(seen) - 2)
 
     solution = fit(
-        Solver(objectives.ExactMLE()), unary, data, steps=200, every=10, key=key, measure=measure, patience=3
+        Solver(objectives.ExactMLE()), unary, data, steps=200, every=10, key=key, validation=validation, patience=3
     )
     assert solution.result is RESULTS.stopped_early
-    assert [step for step, _ in solution.history.measures] == [10, 20, 30, 40, 50]
+    assert [step for step, _ in solution.history.validation] == [10, 20, 30, 40, 50]
     assert equal(solution.model, seen[1])
 
 
-def test_a_nan_measure_is_never_the_best(unary, data, key):
+def test_a_nan_score_is_never_the_best(unary, data, key):
     values = iter([1.0, float("nan"), 2.0, float("nan")])
     seen = []
 
-    def measure(model):
+    def validation(model):
         seen.append(model)
         return next(values)
 
-    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=40, every=10, key=key, measure=measure)
+    solution = fit(Solver(objectives.ExactMLE()), unary, data, steps=40, every=10, key=key, validation=validation)
     assert equal(solution.model, seen[0])
 
 
@@ -397,7 +399,7 @@ def test_per_row_references_reach_the_objective(data, key):
     coupling = Bilinear(Cube(4))
     start = EBM(Energy(Linear(FEATURES, 4, key=key), coupling), Table(ROWS), q=ProductBernoulli(jnp.zeros(4)))
     reference = ProductBernoulli(jnp.asarray(np.where(y, 20.0, -20.0)))
-    rows = batches.Rows(x, y, reference=reference)
+    rows = training.Rows(x, y, reference=reference)
     done = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), start, rows, steps=50, key=key)
     assert abs(float(done.history.loss[-1])) < 1e-3
     no_reference = fit(Solver(objectives.ExactMLE(), learning_rate=0.1), start, (x, y), steps=50, key=key)
@@ -414,21 +416,21 @@ def test_a_users_own_module_serves_as_h(data, key):
 
 def test_step_by_hand_is_what_fit_does(unary, data, key):
     learner = Solver(objectives.MinMin(8, proposal=None))
-    state = learner.init(unary, key=key)
+    state = training.init(learner, unary, key=key)
     x, y = (jnp.asarray(a) for a in data)
     rows = Batch(x.astype(float), y, jnp.arange(ROWS))
-    step = eqx.filter_jit(learner.step)
+    step = eqx.filter_jit(training.step)
     for _ in range(4):
-        state, _ = step(state, rows)
+        state, _ = step(learner, state, rows)
     done = fit(learner, unary, data, steps=4, every=4, key=key)
     for a, b in zip(*(jax.tree.leaves(eqx.filter(m, eqx.is_array)) for m in (state.model, done.model)), strict=True):
         # Two compilations of the same arithmetic may differ in the last bits.
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_held_out_is_the_same_number_every_time(unary, data, key):
-    measure = HeldOut(objectives.MinMin(4, proposal=None), batches.batch(unary, *data), key)
-    assert measure(unary) == measure(unary)
+def test_validation_loss_is_the_same_number_every_time(unary, data, key):
+    validation = ValidationLoss(objectives.MinMin(4, proposal=None), training.batch(unary, *data), key)
+    assert validation(unary) == validation(unary)
 
 
 def test_history_has_what_the_objective_adds(unary, data, key):
@@ -479,7 +481,7 @@ def slope(part, model, batch, key):
 
 def by_hand(start, batch, key, train, steps=6):
     """optax on each part alone, its own state for each, on the pytree as it is."""
-    model, adam, run_key = start, optax.adam(RATE), Solver(MIN_MIN).init(start, key=key).key
+    model, adam, run_key = start, optax.adam(RATE), training.init(Solver(MIN_MIN), start, key=key).key
     states = {part: adam.init(eqx.filter(getattr(start, part), eqx.is_inexact_array)) for part in ("g", "tau")}
     for step in range(steps):
         part = {"g": "g", "tau": "tau", "in turn": "ggtggt"[step].replace("t", "tau")}[train]
@@ -499,7 +501,7 @@ def test_the_trained_part_follows_optax_by_hand_and_the_other_is_not_moved(train
     for a, b in zip(*(jax.tree.leaves(eqx.filter(m, eqx.is_array)) for m in (solution.model, expected)), strict=True):
         # Adam on a vector or on a tree, compiled twice: the last bits differ.
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    first = Solver(MIN_MIN).init(moved, key=key)
+    first = training.init(Solver(MIN_MIN), moved, key=key)
     for i, part in enumerate(("g", "tau")):
         kept = train in ("g", "tau") and part != train
         assert equal(getattr(solution.model, part), getattr(moved, part)) == kept
@@ -508,7 +510,7 @@ def test_the_trained_part_follows_optax_by_hand_and_the_other_is_not_moved(train
 
 def test_a_run_resumed_in_mid_phase_equals_an_uninterrupted_one(moved, data, key):
     """Four steps are g, g, tau, g: the fifth is the second of its phase."""
-    rows = batches.Rows(*data, batch_size=16)
+    rows = training.Rows(*data, batch_size=16)
     whole = train_parts(moved, rows, key, TRAININGS["in turn"], 12)
     half = train_parts(moved, rows, key, TRAININGS["in turn"], 4)
     rest = train_parts(moved, rows, key, TRAININGS["in turn"], 12, resume=half)
@@ -519,12 +521,14 @@ def test_a_run_resumed_in_mid_phase_equals_an_uninterrupted_one(moved, data, key
 def test_frozen_parts_cost_nothing(unary, data, key):
     """Fewer operations than training both, as XLA counts them: no gradient, no optimizer for what is frozen."""
     start = EBM(Energy(MLP(FEATURES, 4, width=16, key=key), unary.g.coupling), unary.tau)
-    rows = batches.batch(start, *data)
+    rows = training.batch(start, *data)
 
     def flops(train):
         learner = Solver(MIN_MIN, train=train)
-        arrays, fixed = eqx.partition(learner.init(start, key=key), eqx.is_array)
-        step = jax.jit(lambda arrays: eqx.filter(learner.step(eqx.combine(arrays, fixed), rows), eqx.is_array))
+        arrays, fixed = eqx.partition(training.init(learner, start, key=key), eqx.is_array)
+        step = jax.jit(
+            lambda arrays: eqx.filter(training.step(learner, eqx.combine(arrays, fixed), rows), eqx.is_array)
+        )
         return step.lower(arrays).compile().cost_analysis()["flops"]
 
     both, only_g, only_tau = (flops(train) for train in (BOTH, ONLY_G, ONLY_TAU))
@@ -605,7 +609,7 @@ def test_what_cannot_learn_is_refused(case):
 
 @pytest.mark.usefixtures("unchecked")
 def test_names_of_trainings_belong_to_the_estimators():
-    with pytest.raises(TypeError, match=r"train must be solver.BOTH, ONLY_G.*got 'tau'"):
+    with pytest.raises(TypeError, match=r"train must be training.BOTH, ONLY_G.*got 'tau'"):
         Solver(MIN_MIN, train="tau")
 
 
@@ -629,7 +633,7 @@ def test_a_run_that_ran_away_says_so(unary, data, key):
     assert "learning rate" in solution.result.value
     # The best validated model is kept all the same.
     values = iter([0.0, 1.0])
-    validated = fit(wild, unary, data, steps=40, every=20, key=key, measure=lambda _: next(values))
+    validated = fit(wild, unary, data, steps=40, every=20, key=key, validation=lambda _: next(values))
     assert validated.result is RESULTS.diverged
     assert equal(validated.model, fit(wild, unary, data, steps=20, every=20, key=key).model)
 
@@ -657,16 +661,16 @@ ENDS = {
 @pytest.mark.parametrize("case", ENDS)
 def test_what_counts_as_run_away(case, unary):
     objective, losses, scales, expected = ENDS[case]
-    assert ran_away(objective, unary, np.asarray(losses, float), np.asarray(scales, float)) == expected
+    assert has_diverged(objective, unary, np.asarray(losses, float), np.asarray(scales, float)) == expected
 
 
 def test_other_divergences_have_other_scales(unary):
     """Sparsemax wants energies and losses of the size of |Y|."""
     sparse = EBM(unary.g, Network(unary.tau.body), f=ChiSquare())
     rising = np.linspace(0, 5, 50)
-    assert ran_away(objectives.MinMin(proposal=None), unary, rising, np.zeros(0))
-    assert not ran_away(objectives.MinMin(proposal=None), sparse, rising, np.full(50, 1e6))
-    assert ran_away(objectives.MinMin(proposal=None), sparse, 10 * rising, np.zeros(0))
+    assert has_diverged(objectives.MinMin(proposal=None), unary, rising, np.zeros(0))
+    assert not has_diverged(objectives.MinMin(proposal=None), sparse, rising, np.full(50, 1e6))
+    assert has_diverged(objectives.MinMin(proposal=None), sparse, 10 * rising, np.zeros(0))
 
 
 # --------------------------------------------------------------------------------------------------- the optimizer
@@ -678,3 +682,110 @@ def test_the_objective_says_which_optimizer_it_wants():
     assert Solver(MIN_MIN).optimizer is optax.adam
     assert Solver(game).optimizer is game.optimizer is optax.optimistic_adam_v2
     assert Solver(game, optimizer=optax.sgd).optimizer is optax.sgd
+
+
+def count_traces(inner):
+    """An objective that counts how often it is traced, and the list in which it does."""
+    traces = []
+
+    class Counting(objectives.AbstractObjective):
+        inner: objectives.AbstractObjective
+
+        def loss(self, model, state, batch, *, key):
+            traces.append(1)
+            return self.inner.loss(model, state, batch, key=key)
+
+    return Counting(inner), traces
+
+
+def test_another_schedule_compiles_no_step(unary, data, key):
+    """A closure, a function of optax, and the library's own, all of which change the result."""
+    objective, traces = count_traces(objectives.ExactMLE())
+    schedules = [
+        lambda step: 1 / (step + 1.0),
+        optax.cosine_decay_schedule(1.0, 20),
+        optax.polynomial_schedule(1.0, 0.0, 4, 20),
+        training.cosine(10),
+        training.cosine(20),
+    ]
+    losses, count = [], None
+    for schedule in schedules:
+        learner = Solver(objective, learning_rate=0.1, schedule=schedule)
+        losses.append(fit(learner, unary, data, steps=20, every=10, key=key).history.loss[-1])
+        count = len(traces) if count is None else count
+    assert len(traces) == count
+    # optax's cosine and ours are one schedule, computed twice.
+    assert losses[1] == pytest.approx(losses[4], abs=1e-6)
+    assert len({round(float(loss), 4) for loss in losses}) == 4
+
+
+def test_a_schedule_is_a_factor_on_the_learning_rate(unary, data, key):
+    """Constant schedules of 1/2 and a rate twice as large, bit for bit; also step by step."""
+    half = Solver(objectives.ExactMLE(), learning_rate=0.2, schedule=lambda step: 0.5 + 0 * step)
+    plain = Solver(objectives.ExactMLE(), learning_rate=0.1)
+    assert equal(*(fit(by, unary, data, steps=5, every=5, key=key).model for by in (half, plain)))
+    rows = training.batch(unary, *data)
+    states = [training.step(by, training.init(by, unary, key=key), rows)[0] for by in (half, plain)]
+    assert equal(*(state.model for state in states))
+
+
+def norms(start, end):
+    """How far g and tau have moved."""
+    return [float(optax.tree.norm(jax.tree.map(jnp.subtract, *parts))) for parts in _parts_of(end, start)]
+
+
+def _parts_of(end, start):
+    arrays = [eqx.filter((model.g.h, model.tau), eqx.is_inexact_array) for model in (end, start)]
+    return zip(*arrays, strict=True)
+
+
+def test_a_complete_transformation_is_taken_as_it_is(moved, data, key):
+    """SGD at rate 1 after clipping to norm 0.01: one step moves each part by 0.01, whatever the gradient is."""
+    clipped = optax.chain(optax.clip_by_global_norm(0.01), optax.sgd(1.0))
+    done = fit(Solver(MIN_MIN, optimizer=clipped), moved, data, steps=1, key=key).model
+    np.testing.assert_allclose(norms(moved, done), [0.01, 0.01], rtol=1e-4)
+
+
+def test_tau_may_have_an_optimizer_of_its_own(moved, data, key):
+    tau = optax.chain(optax.clip_by_global_norm(0.03), optax.sgd(1.0))
+    learner = Solver(MIN_MIN, optimizer=optax.sgd, learning_rate=1e-3, tau_optimizer=tau)
+    done = fit(learner, moved, data, steps=1, key=key).model
+    assert norms(moved, done)[1] == pytest.approx(0.03, rel=1e-4)
+    alone = fit(Solver(MIN_MIN, optimizer=optax.sgd, learning_rate=1e-3), moved, data, steps=1, key=key).model
+    assert equal(done.g, alone.g)
+
+
+def test_masks_of_a_transformation_see_the_arrays(moved, data, key):
+    """Decay of matrices alone, with a gradient of zero weight: biases stay, weights shrink by the rate."""
+    decay = optax.masked(optax.add_decayed_weights(0.5), lambda tree: jax.tree.map(lambda leaf: leaf.ndim > 1, tree))
+    only_decay = optax.chain(optax.scale(0.0), decay, optax.scale(-0.1))
+    start = eqx.tree_at(lambda m: m.g.h.layer.weight, moved, jnp.ones_like(moved.g.h.layer.weight))
+    done = fit(Solver(MIN_MIN, optimizer=only_decay), start, data, steps=1, key=key).model
+    np.testing.assert_allclose(done.g.h.layer.weight, 0.95, rtol=1e-6)
+    assert equal(done.g.h.layer.bias, start.g.h.layer.bias)
+
+
+COMPLETE = optax.adam(1e-3)
+BAD_OPTIMIZERS = {
+    "rate of a complete one": (
+        {"optimizer": COMPLETE, "learning_rate": 1e-2},
+        "learning_rate = 0.01 has no effect on a complete optax transformation",
+    ),
+    "rate of a complete one for tau": (
+        {"tau_optimizer": COMPLETE, "tau_learning_rate": 1e-2},
+        "tau_learning_rate = 0.01 has no effect",
+    ),
+    "schedule of a complete one": (
+        {"optimizer": COMPLETE, "schedule": training.cosine(10)},
+        "schedule has no effect on a complete optax transformation",
+    ),
+    "no optimizer": ({"optimizer": 1e-3}, "function from a learning rate to one, optax.adam say; got a float"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("case", BAD_OPTIMIZERS)
+def test_what_has_no_effect_is_refused(case):
+    options, message = BAD_OPTIMIZERS[case]
+    with pytest.raises((ValueError, TypeError), match=message):
+        Solver(MIN_MIN, **options)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import partita as pt
-from partita import sweep
-from partita.batches import Rows
+from partita import training
 
 RNG = np.random.RandomState(0)
 X = RNG.randn(40, 3)
@@ -23,17 +22,17 @@ def make(key):
 
 def train(points, **more):
     objective = pt.objectives.MinMin(8, "shared", proposal=None)
-    return sweep.train(make, objective, Rows(X, Y, batch_size=16), points, steps=20, every=10, **more)
+    return training.fit_grid(make, objective, training.Rows(X, Y, batch_size=16), points, steps=20, every=10, **more)
 
 
 def test_a_grid_is_all_combinations():
-    points = sweep.Grid((1e-3, 1e-2), (0.0, 0.1, 1.0), (0, 7)).points()
+    points = training.Grid((1e-3, 1e-2), (0.0, 0.1, 1.0), (0, 7)).points()
     assert len(points) == len(set(points)) == 12
-    assert sweep.Point(1e-2, 0.1, 7) in points
+    assert training.Point(1e-2, 0.1, 7) in points
 
 
 def test_a_point_is_trained_to_the_same_end_in_any_company():
-    points = sweep.Grid((1e-3, 3e-2), (0.0, 1.0), (0, 1)).points()
+    points = training.Grid((1e-3, 3e-2), (0.0, 1.0), (0, 1)).points()
     together = train(points).losses
     assert together.shape == (20, 8)
     for i in (0, 3, 6):
@@ -44,7 +43,7 @@ def test_a_point_is_trained_to_the_same_end_in_any_company():
 
 
 def test_points_may_weigh_rows_their_own_way():
-    points = [sweep.Point(1e-2, 0.0, 0)] * 2
+    points = [training.Point(1e-2, 0.0, 0)] * 2
     weights = np.ones((2, len(X)))
     weights[1, :20] = 0
     losses = train(points, weights=weights).losses
@@ -54,13 +53,17 @@ def test_points_may_weigh_rows_their_own_way():
 
 def test_a_grid_trains_what_it_is_told_to():
     """Ten steps of g, then ten of tau: what is frozen keeps its bits, and each point is trained as it is alone."""
-    points, in_turn, seen = sweep.Grid((1e-3, 3e-2), (0.1,), (0,)).points(), pt.solver.Alternating(g=10, tau=10), []
+    points, in_turn, seen = (
+        training.Grid((1e-3, 3e-2), (0.1,), (0,)).points(),
+        training.Alternating(g=10, tau=10),
+        [],
+    )
     together = train(points, train=in_turn, callbacks=[lambda now: seen.append(now.model)])
     for i, point in enumerate(points):
         alone = train([point], train=in_turn)
         # As above: the loss is a sum over rows, which rounds in another order.
         np.testing.assert_allclose(alone.losses[:, 0], together.losses[:, i], rtol=1e-6, atol=1e-7)
-    begun, half, end = pt.members.stacked([make(jax.random.key(0))] * 2), *seen
+    begun, half, end = training.stack([make(jax.random.key(0))] * 2), *seen
     assert eqx.tree_equal(half.tau, begun.tau)
     assert not eqx.tree_equal(half.g, begun.g)
     assert eqx.tree_equal(end.g, half.g)
@@ -72,7 +75,7 @@ def test_an_interrupted_grid_has_no_result():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train([sweep.Point(1e-2, 0.0, 0)] * 2, callbacks=[interrupt])
+        train([training.Point(1e-2, 0.0, 0)] * 2, callbacks=[interrupt])
 
 
 def test_no_points_are_refused():

@@ -1,0 +1,265 @@
+"""Where rows come from: arrays, scipy sparse matrices, or an iterator on the host.
+
+A source brings the rows of a few steps at a time, so that sparse and streamed features are never dense as a whole.
+"""
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from ..model import EBM
+from ..structures import AbstractSpace
+from ..types import Batch, Key, PyTree
+from .checks import (
+    Features,
+    check_batch_size,
+    check_features,
+    check_mask,
+    check_model,
+    check_outputs,
+    check_pairs,
+    check_possible,
+    check_reference,
+    check_rows,
+    check_scores,
+)
+
+__all__ = [
+    "AbstractRows",
+    "AbstractSource",
+    "CheckedRows",
+    "Chunk",
+    "Preferences",
+    "Rows",
+    "Scores",
+    "Stream",
+    "batch",
+]
+
+
+class Chunk(NamedTuple):
+    """Data for the next steps: step i works on `rows[i]` of `data`, on all of it if `rows` is None.
+
+    `rows` is padded to the size of a whole chunk by repeating its last row; only the first `steps` steps count.
+    """
+
+    data: Batch
+    rows: np.ndarray | None
+    steps: int
+
+
+class AbstractSource(abc.ABC):
+    """Brings chunks of checked rows for a model."""
+
+    @abc.abstractmethod
+    def open(self, model: EBM, *, key: Key) -> "AbstractReader":
+        """Check everything that can be checked now, against the model, and start reading."""
+
+
+class AbstractReader(abc.ABC):
+    """Brings the rows of a run, chunk by chunk."""
+
+    @abc.abstractmethod
+    def read(self, start: int, steps: int, size: int) -> Chunk | None:
+        """Rows for steps start, ..., start + steps - 1 in a chunk of `size` steps; None where the rows have run out."""
+
+
+class AbstractRows(AbstractSource):
+    """A data set in memory. x: array or scipy sparse matrix; y: array; `batch_size` None is the full batch.
+
+    `mask` says what is not observed of y, missing labels or ties: see `Batch`.
+
+    Mini-batches go through a new random order every epoch (what does not fill a batch waits for the next order).
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        weight: Any = None,
+        reference: PyTree = None,
+        batch_size: int | None = None,
+        mask: Any = None,
+    ):
+        self.x, self.y, self.mask, self.weight = x, y, mask, weight
+        self.reference, self.batch_size = reference, batch_size
+
+    @abc.abstractmethod
+    def target(self, space: AbstractSpace, y: np.ndarray) -> PyTree:
+        """What the rows bring besides y, checked."""
+
+    def open(self, model, *, key):
+        x, y, weight = check_rows(model.space, self.x, self.y, self.weight)
+        rows = CheckedRows(
+            Features(x),
+            y,
+            weight=weight,
+            reference=self.reference,
+            batch_size=self.batch_size,
+            mask=check_mask(model.space, self.mask, y.shape[0]),
+            target=self.target(model.space, y),
+        )
+        return rows.open(model, key=key)
+
+
+class CheckedRows(AbstractSource):
+    """Rows whose x, y, weights and targets have been checked: only what depends on the model still is.
+
+    The estimators check at their own border, and make these.
+    """
+
+    def __init__(
+        self,
+        x: "Features",
+        y: np.ndarray,
+        *,
+        weight: Any = None,
+        reference: PyTree = None,
+        batch_size: int | None = None,
+        mask: Any = None,
+        target: PyTree = None,
+    ):
+        self.x, self.y, self.mask, self.weight = x, y, mask, weight
+        self.reference, self.batch_size, self.target = reference, batch_size, target
+
+    def open(self, model, *, key):
+        x, y, n = check_features(self.x), self.y, self.y.shape[0]
+        if n == 1:
+            raise ValueError("The data have one row; p(y|x) cannot be learned from a single example. Give at least 2.")
+        table = model.tau.table
+        if table is not None and (values := table.values.shape[0]) != n:
+            raise ValueError(f"model.Table holds {values} values, but the data have {n} rows: it needs one per row.")
+        check_reference(model, self.reference, n)
+        check_possible(model, self.reference, y, self.mask)
+        check_batch_size(self.batch_size, n, x)
+        check_model(model, x.shape[1:])
+        # Mean one, so that a batch's loss is a plain mean of weighted losses.
+        weight = None if self.weight is None else jnp.asarray(self.weight / self.weight.mean(), float)
+        # Sparse features stay on the host, apart from the arrays of the batch.
+        features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
+        data = Batch(features, jnp.asarray(y, int), jnp.arange(n), weight, self.reference, self.target, self.mask)
+        return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
+
+
+class _RowsReader(AbstractReader):
+    def __init__(self, data: Batch, sparse: Any, batch_size: Any, key: Key):
+        self.data, self.sparse = data, sparse
+        self.n, self.batch_size = data.y.shape[0], batch_size
+        self.seed = np.asarray(jax.random.key_data(key)).ravel()
+        self.epoch, self.order = -1, np.arange(self.n)
+
+    def read(self, start, steps, size):
+        if self.batch_size is None:
+            return Chunk(self.data, None, steps)
+        rows = np.stack([self._rows(start + min(i, steps - 1)) for i in range(size)])
+        if self.sparse is None:
+            return Chunk(self.data, rows, steps)
+        flat = rows.ravel()
+        data = jax.tree.map(lambda a: a[flat], self.data)
+        data = eqx.tree_at(lambda b: b.x, data, jnp.asarray(self.sparse[flat].toarray()))
+        return Chunk(data, np.arange(flat.size).reshape(rows.shape), steps)
+
+    def _rows(self, step):
+        """The rows of one step: a function of the key and the step alone, so that a run can be taken up anywhere."""
+        epoch, turn = divmod(step, self.n // self.batch_size)
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, np.random.default_rng([*self.seed, epoch]).permutation(self.n)
+        return self.order[turn * self.batch_size : (turn + 1) * self.batch_size]
+
+
+class Rows(AbstractRows):
+    __doc__ = AbstractRows.__doc__
+
+    def target(self, space, y):
+        return None
+
+
+class Preferences(AbstractRows):
+    """Pairs of outputs: given x, the first is preferred to the second."""
+
+    def __init__(self, x: Any, preferred: Any, rejected: Any, **options: Any):
+        super().__init__(x, preferred, **options)
+        self.rejected = rejected
+
+    def target(self, space, y):
+        rejected = check_outputs(space, self.rejected, y.shape[0])
+        check_pairs(y, rejected)
+        return jnp.asarray(rejected)
+
+
+class Scores(AbstractRows):
+    """Outputs with a score t each: how good y is for x."""
+
+    def __init__(self, x: Any, y: Any, scores: Any, **options: Any):
+        super().__init__(x, y, **options)
+        self.scores = scores
+
+    def target(self, space, y):
+        return jnp.asarray(check_scores(self.scores, y.shape[0]), float)
+
+
+class Stream(AbstractSource):
+    """An iterator on the host that yields (x, y) or `Batch` objects, all of one size. It is read once, in order.
+
+    What it yields is checked as it comes; a `Batch` brings its own weights as they are.
+    """
+
+    def __init__(self, batches: Iterable[tuple[Any, Any] | Batch]):
+        self.batches = batches
+
+    def open(self, model, *, key):
+        if model.tau.table is not None:
+            raise ValueError("model.Table needs a data set of known length; with a Stream use model.Network.")
+        return _StreamReader(model, iter(self.batches))
+
+
+class _StreamReader(AbstractReader):
+    def __init__(self, model: EBM, iterator: Iterator):
+        self.model, self.iterator, self.shape = model, iterator, None
+
+    def read(self, start, steps, size):
+        batches = [self._checked(item) for item in itertools.islice(self.iterator, steps)]
+        if not batches:
+            if self.shape is None:
+                raise ValueError("The stream brought no rows at all; it must yield (x, y) pairs or Batch objects.")
+            return None
+        padded = batches + [batches[-1]] * (size - len(batches))
+        data = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *padded)
+        return Chunk(data, np.arange(data.y.shape[0]).reshape(size, -1), len(batches))
+
+    def _checked(self, item):
+        if isinstance(item, Batch):
+            result = batch(self.model, item.x, item.y, weight=item.weight, reference=item.reference, mask=item.mask)
+            result = result if item.mask is None else with_mask(result)
+        else:
+            result = batch(self.model, *item)
+        shapes = [leaf.shape for leaf in jax.tree.leaves(result)]
+        if self.shape is not None and shapes != self.shape:
+            raise ValueError(f"A stream must yield batches of one shape; got {shapes} after {self.shape}.")
+        self.shape = shapes
+        return result
+
+
+def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, mask: Any = None) -> Batch:
+    """Checked rows that are not training rows: for validation, or to call an objective by hand."""
+    dense = x.toarray() if scipy.sparse.issparse(x) else x
+    dense, y, weight = check_rows(model.space, dense, y, weight)
+    weight = None if weight is None else jnp.asarray(weight, float)
+    check_reference(model, reference, y.shape[0])
+    check_model(model, dense.shape[1:])
+    mask = check_mask(model.space, mask, y.shape[0])
+    return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference, mask=mask)
+
+
+def with_mask(rows: Batch) -> Batch:
+    """The batch with a `mask` even if its rows are whole, so that it has the shape of batches whose rows are not."""
+    return dataclasses.replace(rows, mask=jnp.zeros_like(rows.y)) if rows.mask is None else rows
