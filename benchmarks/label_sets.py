@@ -22,7 +22,7 @@ import partita as pt
 from benchmarks.data import LABELS, multilabel
 from benchmarks.report import each, show
 from benchmarks.timing import timed
-from partita.estimators import references, training
+from partita.estimators import cross_fitting, references
 
 MAX_LISTED = 20
 
@@ -73,7 +73,7 @@ def compare(name: str) -> dict[str, Any]:
 
 def unseen(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-fold probabilities of the trees, and the labels of those rows."""
-    folds = training.folds_of(len(y), 5, np.random.RandomState(0))
+    folds = cross_fitting.folds_of(len(y), 5, np.random.RandomState(0))
     space = pt.structures.Hypercube(y.shape[1])
     _, measures = references.fit_reference(trees(), x, y, space, folds=folds, rng=np.random.RandomState(0))
     return np.asarray(jax.nn.sigmoid(measures.logits)), y

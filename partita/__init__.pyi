@@ -4,7 +4,7 @@
 # ruff: noqa: I001
 from . import types as types
 from . import budget as budget
-from . import logspace as logspace
+from . import numerics as numerics
 from . import divergences as divergences
 from . import networks as networks
 from . import structures as structures

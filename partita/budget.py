@@ -1,7 +1,7 @@
-"""What is affordable: the only place with limits, and the only one that decides between exact and approximate answers.
+"""All limits on exact computations: only this module decides between exact and approximate answers.
 
-An exact method says what it sums for a row (`Work`). From that follows whether it serves answers, every row of every
-training step, or outputs known in part, and whether all rows of a call can be answered in time.
+An exact method reports its `Work` for one row. The limits say whether it is affordable for an answer, for every row of
+every training step, for outputs known in part, and for all rows of a call in time.
 """
 
 import enum
@@ -17,45 +17,32 @@ __all__ = [
     "Limits",
     "TooLargeError",
     "Work",
-    "affords_answer",
-    "affords_partial",
-    "can_enumerate",
-    "can_list",
-    "check_enumerate",
-    "check_list",
-    "count",
-    "describe_excess",
     "find_method",
-    "is_exact_in_time",
     "method",
-    "reaches",
-    "serves_fit",
-    "serves_steps",
-    "sums_many_terms",
 ]
 
-# Bytes of a list of all outputs.
+# Largest size of a list of all outputs, in bytes.
 MAX_BYTES = 2**30
-# Outputs that are listed with their probabilities, all at once: what decisions are made from.
+# Largest number of outputs that decisions list with their probabilities.
 LISTED_OUTPUTS = 2**14
-# For one call, whatever its number of rows.
+# Largest time of one call for all its rows, in seconds.
 SECONDS = 600.0
-# One term, on one core of a common CPU: from 3e-9 (sums over label sets) to 2e-8 (subset program, with gradient).
+# Seconds per term on one core of a common CPU: from 3e-9 (sums over label sets) to 2e-8 (subset program with gradient).
 TERM_SECONDS = 1e-8
-# From so many terms on a row is a chunk's work by itself, and rows that only pad it would be a waste.
+# A row with this many terms keeps a core busy: padding a chunk with more rows would be a waste.
 MANY_TERMS = 2**14
 
 
 class TooLargeError(ValueError):
-    """An exact computation over Y was asked for, and Y is too large for it."""
+    """Y is too large for the exact computation that was requested."""
 
 
 class ApproximationWarning(UserWarning):
-    """An answer is not exact: the message says how it was found, and how to get a better one."""
+    """An answer is approximate; the message names the method, and how to get a better answer."""
 
 
-class Kind(enum.Enum):
-    """How a method sums: by a formula, by a program over states, or over a list of all outputs."""
+class Kind(enum.Enum):  # numpydoc ignore=PR01
+    """How a method sums: by a formula, by a dynamic program over states, or over a list of all outputs."""
 
     CLOSED_FORM = "a closed form"
     PROGRAM = "the program"
@@ -63,13 +50,24 @@ class Kind(enum.Enum):
 
     @property
     def unit(self) -> str:
-        """What its states are."""
+        """What one state of the method is, in the plural, for messages."""
         return "outputs" if self is Kind.ENUMERATION else "steps"
 
 
 class Limits(NamedTuple):
-    """How many states a row may have: for an answer, for the choices that a fit makes on unseen rows, for every row of
-    every step, for outputs known in part."""
+    """The largest number of states per row, for each use of an exact method.
+
+    Parameters
+    ----------
+    answer
+        For an answer to a user.
+    fit
+        For the scores on unseen rows by which a fit makes its choices.
+    step
+        For every row of every training step.
+    partial
+        For outputs known in part, whose sums differ from row to row.
+    """
 
     answer: float
     fit: float
@@ -86,16 +84,16 @@ LIMITS = {
 
 
 class Work(NamedTuple):
-    """What a method does for a row.
+    """The work of an exact method for one row.
 
-    Attributes
+    Parameters
     ----------
     kind
         How it sums.
     states
-        How many states it visits: outputs of a list, steps of a program.
+        The number of states it visits: outputs of a list, or steps of a program. `Limits` are compared with it.
     terms
-        How many terms it adds up, all passes over the states included: its cost.
+        The number of terms it adds up, in all passes over the states: its cost.
     """
 
     kind: Kind
@@ -104,13 +102,44 @@ class Work(NamedTuple):
 
 
 def find_method(model: Any, q: Any = None) -> Any:
-    """The exact method for a model, and another q than its own, where its sums are affordable; else None."""
+    """The exact method for a model, if it is affordable for an answer.
+
+    Parameters
+    ----------
+    model
+        An `EBM`.
+    q
+        A reference in place of the model's own.
+
+    Returns
+    -------
+    AbstractMethod or None
+        The method; None if it is not affordable.
+    """
     exact_method = model.exact_method(q)
     return exact_method if affords_answer(exact_method.work) else None
 
 
 def method(model: Any, q: Any = None) -> Any:
-    """The exact method for a model, or a `TooLargeError` that names the alternatives."""
+    """The exact method for a model.
+
+    Parameters
+    ----------
+    model
+        An `EBM`.
+    q
+        A reference in place of the model's own.
+
+    Returns
+    -------
+    AbstractMethod
+        The method.
+
+    Raises
+    ------
+    TooLargeError
+        If the method is not affordable; the message names the alternatives.
+    """
     exact_method = find_method(model, q)
     if exact_method is None:
         work = model.exact_method(q).work
@@ -118,63 +147,62 @@ def method(model: Any, q: Any = None) -> Any:
         raise TooLargeError(
             f"{model.space} has {count(model.space.size)} outputs; for a {coupling} coupling under {f}, "
             f"{work.kind.value} reaches {LIMITS[work.kind].answer:,} {work.kind.unit}, here are {count(work.states)}. "
-            f"Train with objectives.MinMin, and ask for log-partitions and log-probabilities by "
-            "method='learned', for modes by method='search', for samples and marginals by a kernel, "
-            "method=kernels.Gibbs()."
+            "Train with objectives.MinMin, and compute log-partitions and log-probabilities with method='learned', "
+            "modes with method='search', samples and marginals with a kernel, method=kernels.Gibbs()."
         )
     return exact_method
 
 
 def reaches(model: Any, q: Any = None) -> bool:
-    """Whether an exact method serves answers."""
+    """Whether an exact method is affordable for an answer."""
     return find_method(model, q) is not None
 
 
 def serves_steps(model: Any) -> bool:
-    """Whether exact sums are cheap enough for every row of every step: "auto" trains by them."""
+    """Whether exact sums are cheap enough for every row of every training step; objective="auto" then uses them."""
     work = model.exact_method().work
     return work.states <= LIMITS[work.kind].step
 
 
 def serves_fit(model: Any) -> bool:
-    """Whether exact sums are cheap enough for the choices that a fit makes on unseen rows."""
+    """Whether exact sums are cheap enough for the scores on unseen rows by which a fit makes its choices."""
     work = model.exact_method().work
     return work.states <= LIMITS[work.kind].fit
 
 
 def affords_partial(work: Work) -> bool:
-    """Whether so much work is cheap enough for outputs known in part, whose sums differ from row to row."""
+    """Whether the work per row is affordable for outputs known in part, whose sums differ from row to row."""
     return work.states <= LIMITS[work.kind].partial
 
 
 def affords_answer(work: Work) -> bool:
-    """Whether so much work for a row is affordable in an answer."""
+    """Whether the work per row is affordable for an answer."""
     return work.states <= LIMITS[work.kind].answer
 
 
 def is_exact_in_time(model: Any, rows: int) -> bool:
-    """Whether exact sums answer for so many rows within `SECONDS`."""
+    """Whether exact answers for this number of rows take at most `SECONDS`."""
     exact_method = find_method(model)
     return exact_method is not None and _seconds(exact_method, rows) <= SECONDS
 
 
 def sums_many_terms(exact_method: Any, width: int) -> bool:
-    """Whether one row that answers with `width` outputs is a chunk's work by itself."""
+    """Whether one row, answered with `width` outputs, keeps a core busy, so that it needs no others in its chunk."""
     return exact_method.work.terms * width >= MANY_TERMS
 
 
 def can_list(space: Any) -> bool:
-    """Whether all outputs are listed with their probabilities for decisions."""
+    """Whether decisions may list all outputs with their probabilities."""
     return space.size <= LISTED_OUTPUTS
 
 
 def can_enumerate(space: Any) -> bool:
-    """Whether statistics of any kind are summed over all outputs."""
+    """Whether a statistic may be summed over all outputs."""
     return space.size <= LIMITS[Kind.ENUMERATION].answer
 
 
 def check_enumerate(space: Any) -> None:
-    """Raise where there are too many outputs to sum a statistic over."""
+    """Raise if there are too many outputs to sum a statistic over."""
     if not can_enumerate(space):
         limit = LIMITS[Kind.ENUMERATION].answer
         raise TooLargeError(
@@ -184,7 +212,7 @@ def check_enumerate(space: Any) -> None:
 
 
 def check_list(space: Any) -> None:
-    """Raise where a list of all outputs would take more than `MAX_BYTES`."""
+    """Raise if a list of all outputs would take more than `MAX_BYTES`."""
     needed = 4 * space.size * math.prod(space.shape)
     if needed > MAX_BYTES:
         raise TooLargeError(
@@ -194,7 +222,7 @@ def check_list(space: Any) -> None:
 
 
 def describe_excess(model: Any, rows: int) -> str:
-    """Why exact sums do not answer for so many rows."""
+    """Why this number of rows has no exact answers, for messages."""
     outputs, exact_method = count(model.space.size), find_method(model)
     if exact_method is None:
         return f"the {outputs} outputs are too many for exact sums"
@@ -205,7 +233,7 @@ def describe_excess(model: Any, rows: int) -> str:
 
 
 def count(n: int) -> str:
-    """A number of outputs in words.
+    """A number as text, rounded to a power of ten if it is large.
 
     >>> count(1_000_000), count(10**30)
     ('1,000,000', 'about 10^30')

@@ -1,7 +1,8 @@
-"""Bodies of h and tau: Linear, MLP, ResNet, ICNN.
+"""Networks for h and tau: Linear, MLP, ResNet, ICNN.
 
-Fields are arrays and numbers only, so that every network can be pickled. Output layers start at zero, so that training
-begins at g = 0 with tau at its start. Any other callable pytree from x to an array of the right shape serves as well.
+Fields are arrays and numbers only, so that every network can be pickled. By default the output layer is initialized to
+zero, so that training starts at g = 0 with the initial tau. Any other callable pytree from x to an array of the right
+shape can be used in place of these classes.
 """
 
 import abc
@@ -19,7 +20,7 @@ Shape = int | tuple[int, ...]
 
 
 class Affine(eqx.Module):
-    """x -> W x + b; W from a normal of variance gain / fan-in, or zero."""
+    """x -> W x + b with W drawn from a normal of variance gain / fan_in, zero for a gain of 0."""
 
     weight: Float[Array, "out in"]
     bias: Float[Array, " out"]
@@ -30,24 +31,37 @@ class Affine(eqx.Module):
         self.bias = jnp.zeros(fan_out)
 
     def __call__(self, x):
-        # x first: of many rows the products then come row by row, and nothing is transposed. With the bias inside, its
-        # gradient is a product too: products round alike in any company, and sums over rows do not.
-        inside = jnp.concatenate([x, jnp.ones(1, x.dtype)])
-        return inside @ jnp.column_stack([self.weight, self.bias]).T
+        # x is the left factor: under vmap the products are then in the order of the rows, without a transposition. The
+        # bias is a column of the matrix, so that its gradient is a matmul too: matmuls round identically alone or under
+        # vmap, sums over rows do not.
+        extended = jnp.concatenate([x, jnp.ones(1, x.dtype)])
+        return extended @ jnp.column_stack([self.weight, self.bias]).T
 
 
 class AbstractNetwork(eqx.Module):
-    """A map from a vector (arrays are flattened) to an array of shape `out_shape`."""
+    """A function of x, flattened to a vector, with values of shape `out_shape`."""
 
     out_shape: eqx.AbstractVar[tuple[int, ...]]
 
     @abc.abstractmethod
     def __call__(self, x: Float[Array, " *features"]) -> Float[Array, " *out"]:
-        """The output for one x."""
+        """The value for one x."""
 
 
 class Linear(AbstractNetwork):
-    """x -> W x + b."""
+    """Affine function W x + b.
+
+    Parameters
+    ----------
+    in_size
+        The number of features.
+    out_shape
+        The shape of the output.
+    zero
+        Whether W starts at 0, else at random.
+    key
+        For the initial weights.
+    """
 
     layer: Affine
     out_shape: tuple[int, ...] = eqx.field(static=True)
@@ -61,7 +75,28 @@ class Linear(AbstractNetwork):
 
 
 class MLP(AbstractNetwork):
-    """`depth` hidden ReLU layers of `width` units, then an affine layer."""
+    """Multilayer perceptron: ReLU layers, then an affine layer.
+
+    Parameters
+    ----------
+    in_size
+        The number of features.
+    out_shape
+        The shape of the output.
+    width
+        The number of units of each hidden layer.
+    depth
+        The number of hidden layers.
+    zero
+        Whether the output layer starts at 0, else at random.
+    key
+        For the initial weights.
+
+    Examples
+    --------
+    >>> MLP(5, (3,), key=jax.random.key(0))(jnp.ones(5)).tolist()
+    [0.0, 0.0, 0.0]
+    """
 
     hidden: tuple[Affine, ...]
     output: Affine
@@ -85,7 +120,23 @@ class MLP(AbstractNetwork):
 
 
 class ResNet(AbstractNetwork):
-    """An affine layer to `width` units, `depth` blocks z + B relu(A relu(z)), then an affine layer."""
+    """Residual network: an affine layer, blocks z + B relu(A relu(z)), then an affine layer.
+
+    Parameters
+    ----------
+    in_size
+        The number of features.
+    out_shape
+        The shape of the output.
+    width
+        The number of units of each layer.
+    depth
+        The number of blocks.
+    zero
+        Whether the output layer starts at 0, else at random.
+    key
+        For the initial weights.
+    """
 
     enter: Affine
     blocks: tuple[tuple[Affine, Affine], ...]
@@ -112,9 +163,22 @@ class ResNet(AbstractNetwork):
 
 
 class ICNN(AbstractNetwork):
-    """A scalar network convex in its input: z' = relu(S^2 z + A x + b), with the entries of S squared.
+    """Input-convex network: a scalar that is convex in x, by layers relu(S^2 z + A x + b) with S squared entrywise.
 
-    Its output weights on z must be positive and so cannot start at zero with a gradient; they start at 1e-3 / width.
+    The weights of the output on z are squares, which have no gradient at zero; with `zero` they start at 1e-3 / width.
+
+    Parameters
+    ----------
+    in_size
+        The number of features.
+    width
+        The number of units of each hidden layer.
+    depth
+        The number of hidden layers.
+    zero
+        Whether the output starts near 0.
+    key
+        For the initial weights.
     """
 
     enter: Affine
@@ -129,7 +193,7 @@ class ICNN(AbstractNetwork):
         self.enter = Affine(in_size, width, key=in_key)
         hidden = tuple(Affine(in_size, width, 1.0, key=k) for k in keys[::2])
         self.skips = (*hidden, _output(in_size, (), zero, out_key))
-        # Squares of normals of this scale average to 1 / width: z keeps its size.
+        # Squares of normals of this scale have mean 1 / width, so that layers keep the size of z.
         inner = tuple(jax.random.normal(k, (width, width)) / math.sqrt(width) for k in keys[1::2])
         scale = 1e-3 if zero else 1.0
         self.roots = (*inner, jnp.full((1, width), math.sqrt(scale / width)))
@@ -143,7 +207,13 @@ class ICNN(AbstractNetwork):
 
 
 class Paired(eqx.Module):
-    """A network of two arrays, for `couplings.Neural`: body(concatenate(theta, y))."""
+    """A network of two arrays, for `couplings.Neural`: body(concatenate(theta, y)).
+
+    Parameters
+    ----------
+    body
+        A network of one vector.
+    """
 
     body: PyTree
 
@@ -152,7 +222,13 @@ class Paired(eqx.Module):
 
 
 class Mean(eqx.Module):
-    """The mean of several networks of one kind, whose arrays are stacked."""
+    """The mean of several networks of one architecture.
+
+    Parameters
+    ----------
+    bodies
+        The networks as one, each array with a leading axis for them.
+    """
 
     bodies: PyTree
 
@@ -161,7 +237,15 @@ class Mean(eqx.Module):
 
 
 class Scaled(eqx.Module):
-    """A network's output times a factor."""
+    """The output of a network times a factor.
+
+    Parameters
+    ----------
+    body
+        The network.
+    factor
+        A number, trained with the network.
+    """
 
     body: PyTree
     factor: Float[Array, ""]
@@ -171,7 +255,18 @@ class Scaled(eqx.Module):
 
 
 def without_gradient(tree: PyTree) -> PyTree:
-    """The tree with its parameters as constants; what is not an array, such as an activation, stays as it is."""
+    """A pytree with `jax.lax.stop_gradient` applied to its inexact arrays.
+
+    Parameters
+    ----------
+    tree
+        A pytree, such as a network; leaves that are no arrays are kept.
+
+    Returns
+    -------
+    PyTree
+        The same tree, whose parameters have no gradient.
+    """
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 

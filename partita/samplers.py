@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from .divergences import KL
 from .kernels import AbstractKernel, Metropolis, Tempered, run, target
 from .model import EBM
+from .numerics import bisect
 from .structures import with_share_of_q
 from .types import Array, Float, Int, Key, Row, Scalar
 
@@ -26,8 +27,6 @@ __all__ = [
     "SequentialMonteCarlo",
     "Weighted",
 ]
-
-BISECTIONS = 60
 
 
 class Weighted(NamedTuple):
@@ -247,12 +246,4 @@ def root(model: EBM, weighted: Weighted) -> Scalar:
     # Densities are 1 at g - f'(1); the margin is for a mean weight that is far from 1.
     width = jnp.ptp(weighted.g) + 50
     low, high = jnp.min(weighted.g) + model.f.start - width, jnp.max(weighted.g) + model.f.start + width
-
-    def halve(_, bracket):
-        low, high = bracket
-        middle = (low + high) / 2
-        heavy = masses(model, weighted, middle).mean() > 1
-        return jnp.where(heavy, middle, low), jnp.where(heavy, high, middle)
-
-    low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (low, high))
-    return (low + high) / 2
+    return bisect(lambda tau: masses(model, weighted, tau).mean() > 1, low, high)

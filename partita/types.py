@@ -1,4 +1,4 @@
-"""The names that every module shares: array types, a batch of data, one row of it, draws, results of a fit."""
+"""Types that every module shares: arrays, a batch of data, one row of it, draws, and how a fit ended."""
 
 import enum
 
@@ -28,27 +28,26 @@ Scalar = Float[Array, ""]
 
 
 class Batch(eqx.Module):
-    """Rows of data. Every field that is not None has the rows as its leading axis.
+    """Rows of data; every field that is not None has the rows as its leading axis.
 
-    Attributes
+    Parameters
     ----------
     x
         Features.
     y
-        Outputs.
+        Observed outputs.
     index
-        Positions in the training set; None: these are not training rows.
+        Positions in the training set; None if these are not training rows.
     weight
-        A weight per row; None: all are 1.
+        A weight per row; None if all are 1.
     reference
-        A measure q(y|x) whose arrays carry one leading axis for the rows; None: the model's own q serves all rows.
+        A measure q(y|x) whose arrays have one leading axis for the rows; None for the model's own q.
     target
         What an objective compares y with: another output, or a score.
     mask
-        What is not observed of y; None: every y is whole. Where it is 0, y_j is observed. For label sets 1 (True) is a
-        missing label, whatever y holds there. For rankings labels of a row with the same positive number are tied: they
-        share the ranks that y gives them, in unknown order. So a list of the first m labels has all others in one
-        group.
+        0 where y_j is observed; None if all of every y is. In label sets 1 marks a missing label, whatever y is there.
+        In rankings the labels of a row with the same positive number are tied: they share the ranks that y gives them,
+        in unknown order. A list of the first m labels has all other labels in one group.
     """
 
     x: Float[Array, " n *features"]
@@ -61,20 +60,20 @@ class Batch(eqx.Module):
 
 
 class Row(eqx.Module):
-    """One x as tau and the couplings see it; `EBM.row` makes it.
+    """What tau and the couplings read of one x; `EBM.row` builds it.
 
-    Attributes
+    Parameters
     ----------
     x
         Features.
     theta
         The logits h(x).
     index
-        The position in the training set; None: this is not a training row.
+        The position in the training set; None if this is not a training row.
     q
         The reference q(.|x).
     surrogate
-        The `structures.SurrogateRow` of the model's surrogate, if it has one.
+        The `structures.SurrogateRow` of the model's surrogate; None without a surrogate.
     """
 
     x: Float[Array, " *features"]
@@ -85,16 +84,16 @@ class Row(eqx.Module):
 
 
 class Draws(eqx.Module):
-    """Outputs y' that are drawn for a whole batch.
+    """Draws y' from a proposal r for a batch.
 
-    Attributes
+    Parameters
     ----------
     y
-        The outputs.
+        The outputs, of shape (draws, *y) if shared, else (rows, draws, *y).
     log_weight
-        log q/r of each.
+        log q(y')/r(y') of each draw.
     shared
-        Whether one set serves all rows; else each row has its own.
+        Whether all rows share one set of draws.
     """
 
     y: Int[Array, " ..."]
@@ -102,11 +101,11 @@ class Draws(eqx.Module):
     shared: bool = eqx.field(static=True)
 
 
-class RESULTS(enum.Enum):
-    """How a fit ended."""
+class RESULTS(enum.Enum):  # numpydoc ignore=PR01
+    """How a fit ended; the value of a member is its description."""
 
     completed = "all steps were done"
-    stopped_early = "the validation measure stopped improving"
+    stopped_early = "the validation score stopped improving"
     stopped_by_callback = "a callback asked to stop"
     interrupted = "interrupted from the keyboard"
     exhausted = "the host iterator ran out of rows"

@@ -403,7 +403,7 @@ def no_training(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("nothing should be learned")
 
-    monkeypatch.setattr("partita.estimators.training.cross_fit", refuse)
+    monkeypatch.setattr("partita.estimators.cross_fitting.cross_fit", refuse)
 
 
 @pytest.mark.parametrize(

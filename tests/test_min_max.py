@@ -23,7 +23,8 @@ from partita.structures import (
     ProductBernoulli,
     Simplex,
 )
-from partita.training import RESULTS, Rows, Solver, fit
+from partita.training import Rows, Solver, fit
+from partita.types import RESULTS
 
 REPEATS = 4000
 

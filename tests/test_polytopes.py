@@ -21,7 +21,7 @@ from partita.structures import (
     Permutahedron,
     ProbabilitySimplex,
 )
-from partita.structures.assignment import isotonic_decreasing
+from partita.structures.rank_vectors import isotonic_decreasing
 
 MORE = named(
     *(polytope(k) for polytope in (Cube, Permutahedron, Birkhoff, ProbabilitySimplex) for k in (2, 3, 5, 6)),

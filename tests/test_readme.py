@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import partita
 from partita import datasets
 from partita.cli import app
-from partita.estimators import training
+from partita.estimators import cross_fitting
 
 README = Path(__file__).parents[1] / "README.md"
 QUICK, PIECES = README.read_text().split("## The pieces")
@@ -27,7 +27,7 @@ def run(text):
 def test_quick_start_runs(unchecked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # A tenth of the usual steps is enough for what is asked below.
-    monkeypatch.setattr(training, "LEAST_STEPS", 60)
+    monkeypatch.setattr(cross_fitting, "LEAST_STEPS", 60)
     names = run(QUICK)
     X, truth = names["X_new"], names["Y_new"]
     assert names["answers"].shape == names["single"].shape == truth.shape == (100, 5)
@@ -50,7 +50,7 @@ def test_quick_start_runs(unchecked, tmp_path, monkeypatch):
 
 def test_the_commands_run(unchecked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(training, "LEAST_STEPS", 60)
+    monkeypatch.setattr(cross_fitting, "LEAST_STEPS", 60)
     head = re.search(r"```csv\n(.*)\n", COMMANDS).group(1)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 3))

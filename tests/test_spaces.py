@@ -13,7 +13,7 @@ from cases import SPACES, named
 
 from partita.budget import TooLargeError
 from partita.structures import Hypercube, KSubsets, Permutations, Simplex
-from partita.structures.rankings import FEW_LABELS, in_order, ranks
+from partita.structures.rank_vectors import FEW_LABELS, ranks, sort_by_rank
 
 MORE = named(Hypercube(9), Permutations(6), KSubsets(8, 3), Simplex(7), Hypercube(2), Permutations(2), KSubsets(2, 1))
 ALL = SPACES | MORE
@@ -201,5 +201,5 @@ def test_few_labels_are_ranked_as_many_are(k, key):
     scores = jnp.round(4 * jax.random.normal(key, (5, k)))
     found = ranks(scores)
     np.testing.assert_array_equal(found, np.argsort(np.argsort(-np.asarray(scores), axis=1, kind="stable"), axis=1))
-    ordered = jax.vmap(in_order)(scores, found)
+    ordered = jax.vmap(sort_by_rank)(scores, found)
     np.testing.assert_array_equal(ordered, -np.sort(-np.asarray(scores), axis=1))

@@ -32,7 +32,7 @@ from partita.structures import (
     Uniform,
     surrogate,
 )
-from partita.structures.balancing import balance
+from partita.structures.matrices import balance
 from partita.types import Batch
 
 SERVED = {

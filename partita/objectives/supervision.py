@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ..numerics import bisect
 from ..types import Array, Batch, Float, Scalar
 from .base import AbstractEnergyObjective, check_whole, mean
 
@@ -89,14 +90,6 @@ class Scores(AbstractEnergyObjective):
         total = jnp.maximum(weight.sum(), jnp.finfo(g.dtype).tiny)
         if self.kind == "squared":
             return weight @ (t - g) / total
-        # The slope in b rises: the root is found by bisection, to 1e-5, between where all g + b have one sign.
+        # The slope in b rises: its root, to 1e-5, lies between two b at which all g + b have one sign.
         reach = jnp.max(jnp.abs(g)) + LARGEST_LOGIT
-
-        def halve(_, ends):
-            low, high = ends
-            middle = (low + high) / 2
-            rising = weight @ (jax.nn.sigmoid(g + middle) - t) > 0
-            return jnp.where(rising, low, middle), jnp.where(rising, middle, high)
-
-        low, high = jax.lax.fori_loop(0, 24, halve, (-reach, reach))
-        return (low + high) / 2
+        return bisect(lambda b: weight @ (jax.nn.sigmoid(g + b) - t) <= 0, -reach, reach, max_steps=24)

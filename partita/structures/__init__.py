@@ -1,13 +1,13 @@
-"""All that knows what y is: one file for each kind of output, behind the contract of `base` and `methods`.
+"""Structures: spaces Y, polytopes conv(phi(Y)), measures on Y, exact methods and surrogates.
 
-Spaces Y, polytopes conv(phi(Y)), measures on Y, exact methods and surrogates. What the package can add, a user's own
-file can add: CONTRIBUTING.md has a worked example.
+Everything that depends on the kind of output is in this package, one file per kind. The contract is in `spaces`,
+`measures`, `methods`, `couplings` and `polytopes`. A structure can also be defined outside the package: CONTRIBUTING.md
+has an example.
 """
 
-from .assignment import best_assignments
-from .base import AbstractLabels, AbstractMeasure, AbstractRankings, AbstractSpace, Conditioned, Uniform
 from .checks import check_structure
 from .classes import ProbabilitySimplex, Simplex
+from .couplings import AbstractCoupling, AbstractSurrogate, SurrogateRow
 from .enumeration import Enumeration
 from .generic import (
     Amortized,
@@ -22,27 +22,15 @@ from .generic import (
     surrogate,
     with_share_of_q,
 )
-from .label_sets import Cube, Hypercube, Independent, MeanField, ProductBernoulli, Unary, cube
-from .methods import (
-    AbstractAssignments,
-    AbstractCoupling,
-    AbstractMethod,
-    AbstractPolytope,
-    AbstractSurrogate,
-    Best,
-    SurrogateRow,
-)
+from .label_sets import AbstractLabels, Cube, Hypercube, Independent, MeanField, ProductBernoulli, Unary
+from .matrices import best_assignments
+from .measures import AbstractMeasure, Conditioned
+from .methods import AbstractAssignments, AbstractMethod, Best
+from .polytopes import AbstractPolytope
 from .ranking_polytopes import Assignments, Balanced, Birkhoff, Permutahedron, SubsetDP
-from .rankings import (
-    AbstractScoredMeasure,
-    AbstractSequentialMeasure,
-    Completions,
-    Mallows,
-    Permutations,
-    PlackettLuce,
-    Restricted,
-    Sequential,
-)
+from .rankings import AbstractRankings, Completions, Mallows, Permutations, PlackettLuce, Sequential
+from .sequential import AbstractScoredMeasure, AbstractSequentialMeasure, Restricted
+from .spaces import AbstractSpace, Uniform
 from .subset_dp import subset_layers
 from .subsets import Conditional, ConditionalBernoulli, ElementarySymmetric, Hypersimplex, KSubsets
 
@@ -95,7 +83,6 @@ __all__ = [
     "best_assignments",
     "check_structure",
     "condition",
-    "cube",
     "exact_method",
     "generator",
     "generator_shape",

@@ -1,4 +1,4 @@
-"""Does a structure of one's own keep the contract? Its laws on a case that is small enough to list."""
+"""Tests of the contract for a structure of your own, on a case that is small enough to enumerate."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,11 @@ import numpy as np
 
 from ..divergences import KL
 from ..types import Array
-from .base import AbstractMeasure, AbstractSpace, Uniform
+from .couplings import AbstractCoupling
 from .enumeration import Enumeration
-from .methods import AbstractCoupling, AbstractPolytope
+from .measures import AbstractMeasure
+from .polytopes import AbstractPolytope
+from .spaces import AbstractSpace, Uniform
 
 __all__ = ["check_structure"]
 
@@ -27,25 +29,25 @@ def check_structure(
     coupling: AbstractCoupling | None = None,
     seed: int = 0,
 ) -> None:
-    """Check a structure of your own against the contract, by a list of all its outputs. Give a small case of it.
+    """Check a small case of a structure of your own against the contract, by enumeration of its outputs.
 
     Parameters
     ----------
-    space : AbstractSpace
-        With at most some thousand outputs.
-    polytope : AbstractPolytope, optional
-        Of that space.
-    measures : sequence of AbstractMeasure
-        On that space, each for one row.
-    coupling : AbstractCoupling, optional
-        On that space: its exact method is compared with enumeration, under a uniform q and under each measure.
-    seed : int
-        Of the random draws and scores.
+    space
+        A space with at most a few thousand outputs.
+    polytope
+        A polytope of that space.
+    measures
+        Measures on that space, each for one row.
+    coupling
+        A coupling on that space: its exact method is compared with enumeration, under a uniform q and each measure.
+    seed
+        The seed of random draws and scores.
 
     Raises
     ------
     ValueError
-        Naming the method that breaks the contract, what was expected and what came.
+        If a method breaks the contract; the message names it, with the expected and the actual value.
 
     Examples
     --------
@@ -90,22 +92,22 @@ def _check_space(space: AbstractSpace, key: Array) -> Array:
 
 def _check_moves(space: AbstractSpace, outputs: Array) -> None:
     name = type(space).__name__
-    moves, real = jax.vmap(space.moves)(outputs), np.asarray(jax.vmap(space.is_move)(outputs))
+    moves, is_move = jax.vmap(space.moves)(outputs), np.asarray(jax.vmap(space.is_move)(outputs))
     flat = moves.reshape(-1, *space.shape)
     _require(jax.vmap(space.contains)(flat), f"{name}.move leads out of the space.")
-    itself = np.all(np.asarray(moves == outputs[:, None]).reshape(*real.shape, -1), axis=2, keepdims=True)[..., 0]
-    _require(~itself[real], f"{name}.move gives y itself for an i below degree(y).")
-    _require(itself[~real], f"{name}.move must give y itself for i from degree(y) on.")
+    is_same = np.all(np.asarray(moves == outputs[:, None]).reshape(*is_move.shape, -1), axis=2)
+    _require(~is_same[is_move], f"{name}.move gives y itself for an i below degree(y).")
+    _require(is_same[~is_move], f"{name}.move must give y itself for i from degree(y) on.")
     places = {row.tobytes(): i for i, row in enumerate(np.asarray(outputs))}
     pairs = {
         (i, places[row.tobytes()])
-        for i, (rows, kept) in enumerate(zip(np.asarray(moves), real, strict=True))
-        for row in rows[kept]
+        for i, (rows, which) in enumerate(zip(np.asarray(moves), is_move, strict=True))
+        for row in rows[which]
     }
     _require(
         all((j, i) in pairs for i, j in pairs), f"{name}.move: some y' is a move from y, but y is not one from y'."
     )
-    _require(len(pairs) == real.sum(), f"{name}.move gives the same output for two i below degree(y).")
+    _require(len(pairs) == is_move.sum(), f"{name}.move gives the same output for two i below degree(y).")
 
 
 def _check_polytope(polytope: AbstractPolytope, space: AbstractSpace, outputs: Array, key: Array) -> None:
@@ -130,9 +132,8 @@ def _check_measure(measure: AbstractMeasure, space: AbstractSpace, outputs: Arra
     _require(measure.space == space, f"{name}.space is {measure.space}, expected {space}.")
     total = float(jnp.exp(jax.vmap(measure.log_prob)(outputs)).sum())
     _require(abs(total - 1) < TOLERANCE, f"{name}.log_prob: probabilities of all outputs sum to {total:.6g}, not to 1.")
-    together = measure.log_probs(outputs)
     _require(
-        jnp.allclose(jnp.exp(together), jnp.exp(jax.vmap(measure.log_prob)(outputs)), atol=TOLERANCE),
+        jnp.allclose(jnp.exp(measure.log_probs(outputs)), jnp.exp(jax.vmap(measure.log_prob)(outputs)), atol=TOLERANCE),
         f"{name}.log_probs differs from log_prob.",
     )
     draws = measure.sample(DRAWS, key=key)
@@ -159,5 +160,5 @@ def _check_method(coupling: AbstractCoupling, q: AbstractMeasure, theta: Array) 
         f"{name}: marginals differ from those by enumeration.",
     )
     score = lambda y: float(q.log_prob(y) + coupling(theta, y))  # noqa: E731
-    found, best = score(method.mode(theta, q)), score(truth.mode(theta, q))
-    _require(found > best - TOLERANCE, f"{name}: mode has log-weight {found:.6g}, the best output {best:.6g}.")
+    value, best = score(method.mode(theta, q)), score(truth.mode(theta, q))
+    _require(value > best - TOLERANCE, f"{name}: mode has log-weight {value:.6g}, the best output {best:.6g}.")

@@ -5,18 +5,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .base import AbstractLabels, whole_number
-from .methods import AbstractPolytope
+from .label_sets import AbstractLabels
+from .polytopes import AbstractPolytope
+from .spaces import whole_number
 
 __all__ = ["ProbabilitySimplex", "Simplex"]
 
 
 class Simplex(AbstractLabels):
-    """One of k classes, as a one-hot vector: the vertices of the probability simplex.
+    """One of k classes, as a one-hot vector.
 
     Parameters
     ----------
-    k : int
+    k
         The number of classes, at least 2.
 
     Examples
@@ -28,7 +29,7 @@ class Simplex(AbstractLabels):
     k: int = eqx.field(static=True, converter=whole_number)
 
     def __check_init__(self):
-        self.check_labels("With one class there is nothing to learn.")
+        self._check_labels("With one class there is nothing to learn.")
 
     @property
     def size(self):
@@ -54,16 +55,15 @@ class Simplex(AbstractLabels):
         return self.k - 1
 
     def move(self, y, i):
-        """Another class."""
         return jnp.roll(y, i + 1)
 
 
 class ProbabilitySimplex(AbstractPolytope):
-    """{mu >= 0, sum mu = 1}, the hull of the one-hot vectors.
+    """The probability simplex {mu >= 0, sum mu = 1}, the hull of the one-hot vectors.
 
     Parameters
     ----------
-    k : int
+    k
         The number of classes.
     """
 

@@ -1,4 +1,4 @@
-"""Exact answers by going through all outputs, in chunks: for any coupling, any reference and any divergence."""
+"""Exact answers by enumeration of all outputs, for any coupling, any reference and any divergence."""
 
 from collections.abc import Callable
 
@@ -7,19 +7,29 @@ import jax.numpy as jnp
 
 from ..budget import Kind, Work
 from ..divergences import KL, AbstractDivergence
-from ..logspace import logsumexp
+from ..numerics import BISECTION_STEPS, bisect, logsumexp
 from ..types import Array, Float
-from .base import AbstractMeasure, AbstractRankings, AbstractSpace
-from .methods import AbstractCoupling, AbstractMethod, Best
+from .couplings import AbstractCoupling
+from .measures import AbstractMeasure
+from .methods import AbstractMethod, Best
+from .rankings import AbstractRankings
+from .spaces import AbstractSpace
 
 __all__ = ["Enumeration"]
 
 CHUNK = 4096
-BISECTIONS = 60
 
 
 class Enumeration(AbstractMethod):
-    """Any coupling, any q, any f, by going through all of Y in chunks: memory is one chunk per row, never all of Y."""
+    """Exact sums over all of Y in chunks, with the memory of one chunk per row.
+
+    Parameters
+    ----------
+    coupling
+        Any coupling.
+    f
+        Any divergence.
+    """
 
     coupling: AbstractCoupling
     f: AbstractDivergence
@@ -30,13 +40,26 @@ class Enumeration(AbstractMethod):
 
     @property
     def work(self):
-        # Without KL every halving of the bracket of tau is a pass, and in double precision.
-        passes = 1 if isinstance(self.f, KL) else 2 * BISECTIONS
+        # For f other than KL each step of the bisection for tau is a pass, in double precision.
+        passes = 1 if isinstance(self.f, KL) else 2 * BISECTION_STEPS
         return self.list_work(self.space, passes * (1 + self.coupling.cost // 64))
 
     @staticmethod
     def list_work(space: AbstractSpace, passes: int = 1) -> Work:
-        """What it is to go through all outputs."""
+        """The work of passes over all outputs of a space.
+
+        Parameters
+        ----------
+        space
+            The space.
+        passes
+            The number of passes.
+
+        Returns
+        -------
+        Work
+            The work for one row.
+        """
         return Work(Kind.ENUMERATION, space.size, space.size * passes)
 
     def softmax(self, theta, q, tilt):
@@ -49,14 +72,14 @@ class Enumeration(AbstractMethod):
             value = self._log_sum(theta, q, None)
             return value, value
         root = self._multiplier(theta, q, None)
-        # A Newton step polishes the root, by no more than bisection left open (where float32 puts the root on the cap
-        # of the density, the slope is 0); its gradient is that of the implicit function.
+        # A Newton step refines the root, within the error of the bisection (where float32 rounds the root to the bound
+        # of the density, the slope is 0). Its gradient is that of the implicit function.
         mass, slope = jax.value_and_grad(self.mass, argnums=2)(theta, q, root)
-        # Not the least float: its inverse times the curvature at the bound, 1e8, would be infinite.
+        # Not the smallest float: its inverse times the curvature at the bound, 1e8, would be infinite.
         slope = jax.lax.stop_gradient(jnp.minimum(slope, -1e-20))
         width = 2 * jnp.finfo(root.dtype).eps * jnp.maximum(1, jnp.abs(root))
-        polish = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
-        tau = root - polish - (mass - jax.lax.stop_gradient(mass)) / slope
+        step = jax.lax.stop_gradient(jnp.clip((mass - 1) / slope, -width, width))
+        tau = root - step - (mass - jax.lax.stop_gradient(mass)) / slope
         return self._value(theta, q, None, root), tau
 
     def capped(self, theta, q, tau):
@@ -79,26 +102,39 @@ class Enumeration(AbstractMethod):
     def partial(self, theta, q, y, mask):
         outputs = self.space.elements()
         log_q, g = q.log_probs(outputs), self.coupling.scores(theta, outputs)
-        inside = jnp.where(self.space.agrees(y, mask, outputs), log_q, -jnp.inf)
-        total = logsumexp(inside)
-        return logsumexp(inside + g) - total, total
+        log_q = jnp.where(self.space.agrees(y, mask, outputs), log_q, -jnp.inf)
+        log_mass = logsumexp(log_q)
+        return logsumexp(log_q + g) - log_mass, log_mass
 
     def mean(
         self, theta: Float[Array, " *theta"], q: AbstractMeasure, statistic: Callable[[Array], Array]
     ) -> Float[Array, " *stat"]:
-        """E_p[statistic(y)], in one pass: statistic maps (num, *y) outputs to (num, *stat) numbers."""
+        """The mean E_p[statistic(y)], in one pass.
+
+        Parameters
+        ----------
+        theta, q
+            The logits and the reference.
+        statistic
+            A function of outputs of shape (num, *y) to numbers of shape (num, *stat).
+
+        Returns
+        -------
+        Array
+            The mean, of shape stat.
+        """
         log_p = self._log_p(theta, q)
 
         def add(carry, c):
             top, mass, total = carry
             ys, _, log_q, g = self._chunk(c, theta, q, None)
             value = log_p(log_q, g)
-            new = jnp.maximum(top, value.max())
-            # Before the first output that is not excluded nothing is added up.
-            p = jnp.where(jnp.isneginf(new), 0, jnp.exp(value - new))
-            kept = jnp.where(jnp.isneginf(top), 0, jnp.exp(top - new))
-            of_chunk = jnp.tensordot(p, statistic(ys).astype(p.dtype), 1)
-            return (new, kept * mass + p.sum(), kept * total + of_chunk), None
+            new_top = jnp.maximum(top, value.max())
+            # Sums are 0 before the first output that is not excluded.
+            p = jnp.where(jnp.isneginf(new_top), 0, jnp.exp(value - new_top))
+            scale = jnp.where(jnp.isneginf(top), 0, jnp.exp(top - new_top))
+            chunk_total = jnp.tensordot(p, statistic(ys).astype(p.dtype), 1)
+            return (new_top, scale * mass + p.sum(), scale * total + chunk_total), None
 
         stat = jax.eval_shape(statistic, jax.ShapeDtypeStruct((1, *self.space.shape), jnp.arange(1).dtype))
         zero = jnp.zeros((), theta.dtype)
@@ -119,7 +155,7 @@ class Enumeration(AbstractMethod):
         u = jax.random.uniform(element_key, (num,), theta.dtype)
 
         def within(drawn, c):
-            # Every chunk once, whatever the number of draws: those that chose it invert its distribution function.
+            # One pass over the chunks for any number of draws, by the inverse distribution function of each chunk.
             _, i, log_q, g = self._chunk(c, theta, q, None)
             value = log_p(log_q, g)
             total = jnp.cumsum(jnp.exp(value - jnp.maximum(value.max(), jnp.finfo(value.dtype).min)))
@@ -150,8 +186,8 @@ class Enumeration(AbstractMethod):
             return (values, jnp.concatenate([best[1], i])[chosen]), None
 
         start = jnp.full(num, -jnp.inf, theta.dtype), jnp.zeros(num, int)
-        (values, found), _ = jax.lax.scan(add, start, jnp.arange(self._num_chunks))
-        return Best(jax.vmap(self.space.element)(found), values)
+        (values, indices), _ = jax.lax.scan(add, start, jnp.arange(self._num_chunks))
+        return Best(jax.vmap(self.space.element)(indices), values)
 
     @property
     def _num_chunks(self):
@@ -170,20 +206,20 @@ class Enumeration(AbstractMethod):
         return ys, i, log_q, g
 
     def _map(self, fn, theta, q, tilt):
-        """fn(log q, g) of every chunk; rematerialized, so that a gradient keeps no chunk in memory."""
+        """fn(log q, g) of every chunk, rematerialized, so that a gradient stores no chunk."""
 
         @jax.checkpoint
-        def one(c):
+        def compute(c):
             _, _, log_q, g = self._chunk(c, theta, q, tilt)
             return fn(log_q, g)
 
-        return jax.lax.map(one, jnp.arange(self._num_chunks))
+        return jax.lax.map(compute, jnp.arange(self._num_chunks))
 
     def _log_sum(self, theta, q, tilt):
         return logsumexp(self._map(lambda log_q, g: logsumexp(log_q + g), theta, q, tilt))
 
     def _value(self, theta, q, tilt, tau):
-        """tau + E_q f+*(g + tilt - tau), at the multiplier the f-softmax, and then of slope 0 in tau."""
+        """tau + E_q f+*(g + tilt - tau); at the multiplier this is the f-softmax, and its slope in tau is 0."""
         conjugate = jax.vmap(self.f.weighted_conjugate)
         return tau + self._map(lambda log_q, g: jnp.sum(conjugate(g - tau, log_q)), theta, q, tilt).sum()
 
@@ -192,30 +228,21 @@ class Enumeration(AbstractMethod):
         return self._map(lambda log_q, g: jnp.sum(jnp.exp(log_q) * density(g - tau)), theta, q, tilt).sum()
 
     def _multiplier(self, theta, q, tilt):
-        """The root of mass(tau) = 1, without gradient, by bisection from min g - f'(1), where the mass is at least 1,
-        and max g - f'(1), where it is at most 1."""
+        """The root of mass(tau) = 1, without gradient."""
+        # The mass is at least 1 at min g - f'(1), and at most 1 at max g - f'(1).
         low = self._map(lambda log_q, g: jnp.min(g), theta, q, tilt).min() + self.f.start
         high = self._map(lambda log_q, g: jnp.max(g), theta, q, tilt).max() + self.f.start
-
-        def halve(bracket):
-            low, high, i, _ = bracket
-            middle = (low + high) / 2
-            heavy = self._mass(theta, q, tilt, middle) > 1
-            low, high = jnp.where(heavy, middle, low), jnp.where(heavy, high, middle)
-            middle = (low + high) / 2
-            return low, high, i + 1, (low < middle) & (middle < high) & (i < BISECTIONS)
-
-        # The condition is carried, not computed anew: under vmap a loop evaluates it twice, and rounding may differ.
-        low, high, *_ = jax.lax.while_loop(lambda bracket: bracket[-1], halve, (low, high, 0, low < high))
-        return jax.lax.stop_gradient((low + high) / 2)
+        return bisect(lambda tau: self._mass(theta, q, tilt, tau) > 1, low, high)
 
     def _order(self, theta, q):
-        """(log q, g) -> what rises with p. Densities rise with g: under a uniform q that is g itself, without ties at
-        a density of 0 or at the bound."""
+        """A function of log q and g that increases with p.
+
+        Under a uniform q it is g plus a constant, without the ties of densities at 0 or at the bound.
+        """
         return (lambda log_q, g: log_q + g) if q.is_uniform else self._log_p(theta, q)
 
     def _log_p(self, theta, q):
-        """(log q, g) -> log p up to a constant."""
+        """The function of log q and g that is log p up to a constant."""
         if isinstance(self.f, KL):
             return lambda log_q, g: log_q + g
         tau = self.log_partition(theta, q)

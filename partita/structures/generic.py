@@ -1,4 +1,4 @@
-"""What serves every space: the uniform measure, mixtures, lists of outputs, and defaults for missing capabilities."""
+"""Measures and surrogates for every space, and defaults for capabilities that a structure does not have."""
 
 import math
 from typing import Any
@@ -9,12 +9,14 @@ import jax.numpy as jnp
 
 from .. import budget
 from ..divergences import KL, AbstractDivergence
-from ..logspace import logsumexp
 from ..networks import MLP
+from ..numerics import logsumexp
 from ..types import Array, Float, Int, Key
-from .base import AbstractMeasure, AbstractSpace, Conditioned, Uniform
+from .couplings import AbstractCoupling, AbstractSurrogate, SurrogateRow
 from .enumeration import Enumeration
-from .methods import AbstractCoupling, AbstractMethod, AbstractSurrogate, SurrogateRow
+from .measures import AbstractMeasure, Conditioned
+from .methods import AbstractMethod
+from .spaces import AbstractSpace, Uniform
 
 __all__ = [
     "Amortized",
@@ -32,12 +34,15 @@ __all__ = [
 
 
 class Mixture(AbstractMeasure):
-    """(1 - share) first + share second: with second = q and first a proposal, weights q/r stay below 1 / share.
+    """The mixture (1 - share) first + share second.
+
+    With a proposal as `first` and q as `second` it is a proposal r with weights q/r of at most 1 / share.
 
     Parameters
     ----------
-    first, second : AbstractMeasure
-    share : float
+    first, second
+        Measures on one space; `second` may be one measure for all rows.
+    share
         The share of `second`, between 0 and 1.
     """
 
@@ -54,16 +59,16 @@ class Mixture(AbstractMeasure):
         return self.first.space
 
     def sample(self, num, *, key):
-        first_key, second_key, coin_key = jax.random.split(key, 3)
+        first_key, second_key, choice_key = jax.random.split(key, 3)
         first = self.first.sample(num, key=first_key)
         axes = len(self.space.shape)
         rows = first.shape[: -axes - 1]
-        one_for_all = jax.eval_shape(lambda: self.second.sample(num, key=second_key)).ndim < first.ndim
-        # One measure for all rows: each row still gets draws of its own.
-        each = num * math.prod(rows) if one_for_all else num
-        second = self.second.sample(each, key=second_key).reshape(first.shape)
-        coin = jax.random.bernoulli(coin_key, self.share, (*rows, num, *[1] * axes))
-        return jnp.where(coin, second, first)
+        is_shared = jax.eval_shape(lambda: self.second.sample(num, key=second_key)).ndim < first.ndim
+        # Rows that share a measure still have their own draws.
+        draws = num * math.prod(rows) if is_shared else num
+        second = self.second.sample(draws, key=second_key).reshape(first.shape)
+        use_second = jax.random.bernoulli(choice_key, self.share, (*rows, num, *[1] * axes))
+        return jnp.where(use_second, second, first)
 
     def log_prob(self, y):
         first = math.log1p(-self.share) + self.first.log_prob(y)
@@ -75,8 +80,15 @@ class Mixture(AbstractMeasure):
 
 
 class Components(AbstractMeasure):
-    """Measures of one family, each with a share: the arrays of `parts` carry one leading axis for them, and the
-    exponentials of `log_share` sum to one."""
+    """A mixture of measures of one family, for one row.
+
+    Parameters
+    ----------
+    parts
+        The measures as one, each array with a leading axis for them.
+    log_share
+        Log of the share of each; the shares sum to one.
+    """
 
     parts: AbstractMeasure
     log_share: Float[Array, " num"]
@@ -96,13 +108,14 @@ class Components(AbstractMeasure):
 
 
 class Categorical(AbstractMeasure):
-    """P(y) = softmax(logits), one logit for each element of a small space, in their order.
+    """Any measure on a small space, P(y) = softmax(logits).
 
     Parameters
     ----------
-    outputs : AbstractSpace
-        Y.
-    logits : array of shape (|Y|,), or (n, |Y|) for one measure per row
+    outputs
+        The space Y.
+    logits
+        An array of shape (|Y|,), in the order of `elements`, or (n, |Y|) for one measure per row.
     """
 
     outputs: AbstractSpace
@@ -125,15 +138,16 @@ class Categorical(AbstractMeasure):
 
 
 class Filtered(AbstractMeasure):
-    """A measure given what is observed of y, by a list of all outputs of a small space.
+    """A measure on a small space given what is observed of y.
 
     Parameters
     ----------
-    q : AbstractMeasure
-    y, mask : arrays of the shape of an output
-        What is observed: y where the mask is 0.
-    log_mass : scalar
-        log of the probability under q of all outputs that agree.
+    q
+        The measure.
+    y, mask
+        An output, and a mask that is 0 where y is observed.
+    log_mass
+        Log of the probability under q of what is observed.
     """
 
     q: AbstractMeasure
@@ -149,8 +163,8 @@ class Filtered(AbstractMeasure):
         return self.log_probs(y[None])[0]
 
     def log_probs(self, ys):
-        inside = self.space.agrees(self.y, self.mask, ys)
-        return jnp.where(inside, self.q.log_probs(ys) - self.log_mass, -jnp.inf)
+        agrees = self.space.agrees(self.y, self.mask, ys)
+        return jnp.where(agrees, self.q.log_probs(ys) - self.log_mass, -jnp.inf)
 
     def sample(self, num, *, key):
         if self.log_mass.ndim:
@@ -164,18 +178,55 @@ class Filtered(AbstractMeasure):
 
 
 def with_share_of_q(r: AbstractMeasure, q: AbstractMeasure, share: float) -> AbstractMeasure:
-    """r with a share of q, which bounds the weights q/r by 1 / share; r itself where the share is 0."""
+    """A proposal with a share of q, which bounds the weights q/r by 1 / share.
+
+    Parameters
+    ----------
+    r, q
+        The proposal and the reference.
+    share
+        The share of q, in [0, 1).
+
+    Returns
+    -------
+    AbstractMeasure
+        The mixture; r itself for a share of 0.
+    """
     return Mixture(r, q, share) if share else r
 
 
 def exact_method(coupling: AbstractCoupling, q: AbstractMeasure, f: AbstractDivergence) -> AbstractMethod:
-    """The coupling's own method, or enumeration; `budget` says whether its sums are affordable."""
+    """The exact method of a coupling, or enumeration; `budget` decides whether it is affordable.
+
+    Parameters
+    ----------
+    coupling, q, f
+        The coupling, the reference, of which only the class matters, and the divergence.
+
+    Returns
+    -------
+    AbstractMethod
+        The method.
+    """
     method = coupling.exact(q, f)
     return Enumeration(coupling, f) if method is None else method
 
 
 def condition(q: AbstractMeasure, y: Int[Array, " *y"], mask: Int[Array, " *y"]) -> Conditioned | None:
-    """q given what is observed: by its own way, or by a list of all outputs of a small space."""
+    """A measure given what is observed of y, for one row: by its own method, or for a small space by enumeration.
+
+    Parameters
+    ----------
+    q
+        The measure.
+    y, mask
+        An output, and a mask that is 0 where y is observed.
+
+    Returns
+    -------
+    Conditioned or None
+        The conditional measure; None if the measure has no method of its own and the space is too large.
+    """
     own = q.condition(y, mask)
     if own is not None or not budget.affords_partial(Enumeration.list_work(q.space)):
         return own
@@ -185,64 +236,91 @@ def condition(q: AbstractMeasure, y: Int[Array, " *y"], mask: Int[Array, " *y"])
 
 
 def generator_shape(space: AbstractSpace) -> tuple[int, ...] | None:
-    """How many numbers a generator's measure is made of: the space's own family, or for a small space all outputs."""
+    """The shape of the parameters of `generator`.
+
+    Parameters
+    ----------
+    space
+        The space.
+
+    Returns
+    -------
+    tuple or None
+        That of the space's own family, or for a small space one parameter per output; else None.
+    """
     own = space.generator_shape()
     return (space.size,) if own is None and budget.can_list(space) else own
 
 
 def generator(space: AbstractSpace, parameters: Float[Array, " *parameters"]) -> AbstractMeasure:
-    """The measure of a generator with these parameters."""
+    """A measure of the family that min-max generators p(y|x) use on a space.
+
+    Parameters
+    ----------
+    space
+        The space.
+    parameters
+        An array of shape `generator_shape(space)`.
+
+    Returns
+    -------
+    AbstractMeasure
+        The measure.
+    """
     return Categorical(space, parameters) if space.generator_shape() is None else space.generator(parameters)
 
 
 def surrogate(
     coupling: AbstractCoupling, q: AbstractMeasure | None = None, f: AbstractDivergence | None = None
 ) -> AbstractSurrogate:
-    """The coupling's surrogate, or an error that names what has none; without q and f, for a uniform q and KL.
+    """The surrogate of a coupling.
 
     Parameters
     ----------
-    coupling : AbstractCoupling
-    q : AbstractMeasure, optional
-        The reference.
-    f : AbstractDivergence, optional
+    coupling
+        The coupling of the model.
+    q
+        The reference, of which only the class matters; None for the uniform measure.
+    f
+        The divergence; None for KL.
 
     Returns
     -------
     AbstractSurrogate
+        The surrogate.
 
     Raises
     ------
     ValueError
-        If nothing fixed serves this coupling, reference and divergence: `Amortized` serves all.
+        If there is none for this coupling, reference and divergence. `Amortized` serves all.
     """
     q, f = Uniform(coupling.space) if q is None else q, KL() if f is None else f
     own = coupling.surrogate(q, f)
     if own is not None:
         return own
     names = f"a {type(coupling).__name__} coupling on {coupling.space} with a {type(q).__name__} reference"
-    why = "" if isinstance(f, KL) else " (surrogates follow exp(g), which is the density under KL only)"
+    reason = "" if isinstance(f, KL) else " (surrogates follow exp(g), which is the density under KL only)"
     raise ValueError(
-        f"No surrogate serves {names} under {type(f).__name__}{why}. Use proposal=None, draws from q (the paper's "
+        f"No surrogate serves {names} under {type(f).__name__}{reason}. Use proposal=None, draws from q (the paper's "
         "Algorithm 1), or train one beside the model: EBM(..., surrogate=structures.Amortized(coupling, key=...))."
     )
 
 
 class Amortized(AbstractSurrogate):
-    """Any coupling, any divergence: the parameters of r are a network of theta, trained beside the model.
+    """A surrogate for any coupling and divergence: the parameters of r are a network of theta, trained with the model.
 
     `objectives.MinMin` fits r to p by maximum likelihood on its own weighted draws. tau_0, for KL, is the log-sum over
-    the mode of r and all outputs one local move away: a lower bound, and one that a constant added to g moves as it
-    should. The summary is what r is made of, and theta.
+    the mode of r and all outputs one local move away: a lower bound that changes by c when a constant c is added to g.
+    The summary consists of the parameters of r and of theta.
 
     Parameters
     ----------
-    coupling : AbstractCoupling
-        Of the model that it serves.
-    width, depth : int
-        Hidden units of each layer, and the number of layers.
-    key : key
-        For the first weights.
+    coupling
+        The coupling of the model.
+    width, depth
+        The number of units of each hidden layer, and the number of hidden layers.
+    key
+        For the initial weights.
     """
 
     outputs: AbstractSpace
@@ -274,7 +352,7 @@ class Amortized(AbstractSurrogate):
         best = jax.lax.stop_gradient(r.mode())
         y = jnp.concatenate([best[None], space.moves(best)])
         log_terms = jax.vmap(lambda y: q.log_prob(y) + coupling(theta, y))(y)
-        # Entries that only pad the moves repeat the mode.
+        # Entries that pad the moves repeat the mode.
         log_terms = jnp.where(jnp.append(True, space.is_move(best)), log_terms, -jnp.inf)
         summary = jnp.concatenate([jax.lax.stop_gradient(parameters).ravel(), fixed.ravel()])
         return SurrogateRow(r, logsumexp(log_terms), summary)

@@ -1,4 +1,4 @@
-"""Sets of labels, {0, 1}^k: the space, its hull, independent labels, and exact and approximate sums."""
+"""Sets of labels, {0, 1}^k: the space, its hull, independent labels, exact sums and mean field."""
 
 import math
 from typing import Any
@@ -11,11 +11,47 @@ import numpy as np
 from ..budget import Kind, Work
 from ..divergences import KL
 from ..types import Array, Float
-from .base import AbstractLabels, AbstractMeasure, Conditioned, whole_number
+from .couplings import AbstractSurrogate, SurrogateRow
 from .generic import Components
-from .methods import AbstractMethod, AbstractPolytope, AbstractSurrogate, Best, SurrogateRow
+from .measures import AbstractMeasure, Conditioned
+from .methods import AbstractMethod, Best
+from .polytopes import AbstractPolytope
+from .spaces import AbstractSpace, whole_number
 
-__all__ = ["Cube", "Hypercube", "Independent", "MeanField", "ProductBernoulli", "Unary", "best_of_two", "cube"]
+__all__ = [
+    "AbstractLabels",
+    "Cube",
+    "Hypercube",
+    "Independent",
+    "MeanField",
+    "ProductBernoulli",
+    "Unary",
+    "best_of_two",
+    "cube",
+]
+
+
+class AbstractLabels(AbstractSpace):
+    """Spaces whose outputs are 0/1 vectors of k labels."""
+
+    k: eqx.AbstractVar[int]
+
+    @property
+    def shape(self):
+        return (self.k,)
+
+    @property
+    def largest(self):
+        return 1
+
+    @property
+    def flips(self) -> bool:
+        """Whether the i-th local move flips label i and no other."""
+        return False
+
+    def _check_labels(self, advice: str) -> None:
+        if self.k < 2:
+            raise ValueError(f"{type(self).__name__} needs k >= 2 labels; got k = {self.k}. {advice}")
 
 
 class Hypercube(AbstractLabels):
@@ -23,29 +59,30 @@ class Hypercube(AbstractLabels):
 
     Parameters
     ----------
-    k : int
+    k
         The number of labels, at least 2.
 
     Examples
     --------
-    >>> Hypercube(3).size
-    8
+    >>> space = Hypercube(3)
+    >>> space.size, space.element(5).tolist()
+    (8, [1, 0, 1])
     """
 
     k: int = eqx.field(static=True, converter=whole_number)
 
     def __check_init__(self):
-        self.check_labels("For a single yes/no label use Simplex(2).")
+        self._check_labels("For a single yes/no label use Simplex(2).")
 
     @property
     def size(self):
         return 2**self.k
 
     def sample(self, num, *, key):
-        # 32 coins per random word: one word per coin was 5 to 30 times slower.
+        # 32 labels per random word: one word per label was 5 to 30 times slower.
         words = jax.random.bits(key, (num, -(-self.k // 32)), jnp.uint32)
-        coins = words[..., None] >> jnp.arange(32, dtype=jnp.uint32) & 1
-        return coins.reshape(num, -1)[:, : self.k].astype(int)
+        bits = words[..., None] >> jnp.arange(32, dtype=jnp.uint32) & 1
+        return bits.reshape(num, -1)[:, : self.k].astype(int)
 
     def contains(self, y):
         return jnp.all((y == 0) | (y == 1))
@@ -65,7 +102,6 @@ class Hypercube(AbstractLabels):
         return True
 
     def move(self, y, i):
-        """Label i on or off."""
         return y ^ (jnp.arange(self.k) == i)
 
     def label_log_probs(self):
@@ -82,12 +118,17 @@ class Hypercube(AbstractLabels):
 
 
 class Cube(AbstractPolytope):
-    """[0, 1]^k, the hull of the label sets.
+    """The cube [0, 1]^k, the hull of the label sets.
 
     Parameters
     ----------
-    k : int
+    k
         The number of labels.
+
+    Examples
+    --------
+    >>> Cube(3).argmax(jnp.array([0.5, -1.0, 2.0])).tolist()
+    [1, 0, 1]
     """
 
     k: int = eqx.field(static=True)
@@ -115,8 +156,8 @@ class Cube(AbstractPolytope):
         return 0.0, 1.0
 
     def exact(self, q, f, interaction=None):
-        served = interaction is None and isinstance(f, KL) and q.label_log_probs() is not None
-        return Unary(self) if served else None
+        independent = interaction is None and isinstance(f, KL) and q.label_log_probs() is not None
+        return Unary(self) if independent else None
 
     def surrogate(self, q, f, interaction=None):
         if not isinstance(f, KL) or q.label_log_probs() is None:
@@ -125,16 +166,17 @@ class Cube(AbstractPolytope):
 
 
 def cube(k: int) -> Cube:
-    """The hull of all sets of k labels: what a coupling of labels is on unless it is told otherwise."""
+    """The hull of all sets of k labels, the default polytope of couplings of label sets."""
     return Cube(k)
 
 
 class ProductBernoulli(AbstractMeasure):
-    """Independent labels: P(y_j = 1) = sigmoid(logits_j); a logit of inf or -inf holds a label on or off.
+    """Independent labels, P(y_j = 1) = sigmoid(logits_j).
 
     Parameters
     ----------
-    logits : array of shape (k,), or (n, k) for one measure per row
+    logits
+        An array of shape (k,), or (n, k) for one measure per row; inf or -inf fix a label to 1 or 0.
     """
 
     logits: Float[Array, " *rows k"]
@@ -153,7 +195,7 @@ class ProductBernoulli(AbstractMeasure):
         return jnp.sum(jnp.where(y == 1, on, off), axis=-1)
 
     def log_probs(self, ys):
-        # Two matrix products in place of a sum for each y; what is excluded is counted, since 0 inf is no number.
+        # Two matrix products in place of one sum per y. Excluded labels are counted apart, since 0 times inf is NaN.
         off, on = self.label_log_probs()
         ys = ys.astype(self.logits.dtype)
         excluded = jnp.isneginf(on).astype(ys.dtype) @ ys.T + jnp.isneginf(off).astype(ys.dtype) @ (1 - ys).T
@@ -171,9 +213,9 @@ class ProductBernoulli(AbstractMeasure):
 
     def condition(self, y, mask):
         off, on = self.label_log_probs()
-        held = jnp.where(y == 1, jnp.inf, -jnp.inf)
+        fixed = jnp.where(y == 1, jnp.inf, -jnp.inf)
         log_q = jnp.where(mask > 0, 0, jnp.where(y == 1, on, off))
-        return Conditioned(ProductBernoulli(jnp.where(mask > 0, on - off, held)), log_q.sum())
+        return Conditioned(ProductBernoulli(jnp.where(mask > 0, on - off, fixed)), log_q.sum())
 
     def label_log_probs(self):
         return jax.nn.log_sigmoid(-self.logits), jax.nn.log_sigmoid(self.logits)
@@ -183,10 +225,9 @@ class ProductBernoulli(AbstractMeasure):
         if labels is None:
             return None
         off, on = labels
-        # log P(off) and log P(on) of q through their difference, the logits of q.
         logits, p = on - off, jax.nn.sigmoid(self.logits)
-        each = p * (self.logits - logits) + jax.nn.softplus(logits) - jax.nn.softplus(self.logits)
-        return jnp.sum(each)
+        terms = p * (self.logits - logits) + jax.nn.softplus(logits) - jax.nn.softplus(self.logits)
+        return jnp.sum(terms)
 
 
 def _labels(q: Any) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
@@ -195,7 +236,13 @@ def _labels(q: Any) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
 
 
 class Unary(AbstractMethod):
-    """Label sets scored by <theta, y>: independent labels, LSE = sum_j softplus."""
+    """Exact sums for label sets scored by <theta, y>, whose labels are independent: LSE is a sum of softplus.
+
+    Parameters
+    ----------
+    polytope
+        The cube.
+    """
 
     polytope: Cube
 
@@ -218,7 +265,8 @@ class Unary(AbstractMethod):
         return self.polytope.argmax(self._logits(theta, q))
 
     def top_k(self, theta, q, num):
-        # The mode has cost 0, and each label that differs from it its |logit|: label by label, the least sums so far.
+        # The cost of an output is the sum of |logit| over the labels in which it differs from the mode. Label by label,
+        # the outputs of least cost are kept.
         cost = jnp.abs(self._logits(theta, q))
         best = jnp.full((1, num), -jnp.inf, theta.dtype).at[0, 0].set(0)
 
@@ -237,7 +285,7 @@ class Unary(AbstractMethod):
 
 
 def best_of_two(values: Float[Array, "2 rows num"], outputs: Array, num: int) -> tuple[Array, Array]:
-    """In each row the `num` largest of two lists of values, and the outputs that they belong to."""
+    """The `num` largest values of two lists, row by row, and their outputs."""
     merged = jnp.concatenate([values[0], values[1]], axis=-1)
     values, chosen = jax.lax.top_k(merged, num)
     both = jnp.concatenate([outputs[0], outputs[1]], axis=1)
@@ -245,7 +293,7 @@ def best_of_two(values: Float[Array, "2 rows num"], outputs: Array, num: int) ->
 
 
 class Independent(AbstractSurrogate):
-    """Label sets scored by <theta, y>: p itself, independent labels."""
+    """The surrogate of label sets scored by <theta, y>: p itself, which has independent labels."""
 
     def __call__(self, coupling, theta, q):
         off, on = q.label_log_probs()
@@ -255,22 +303,22 @@ class Independent(AbstractSurrogate):
 
 
 class MeanField(AbstractSurrogate):
-    """Label sets with interactions: the best independent labels, by damped parallel updates m = sigmoid(u + U m).
+    """Mean field for label sets with interactions: r has independent labels, by damped updates m = sigmoid(u + U m).
 
-    The summary is m and, for each label, the second-order term 1/4 sum_j U_ij^2 v_i v_j, v = m (1 - m), by which
-    LSE_g exceeds the bound at weak interactions.
+    The summary is m and, for each label i, the second-order term 1/4 sum_j U_ij^2 v_i v_j with v = m (1 - m), by which
+    LSE_g exceeds the bound if interactions are weak.
 
-    Strong interactions have many fixed points, one near each mode of p. r is the one that the updates reach from u;
-    `proposal` mixes those that they reach from `starts` points, u and draws from q.
+    Strong interactions have many fixed points, one near each mode of p. The updates for r start at m = 0; `proposal`
+    mixes the fixed points from m = 0 and from draws from q.
 
     Parameters
     ----------
-    sweeps : int
+    sweeps
         The number of updates.
-    damping : float
-        The share of the old field in each update.
-    starts : int
-        From how many points `proposal` starts.
+    damping
+        The weight of the previous field in each update.
+    starts
+        The number of starting points of `proposal`.
     """
 
     sweeps: int = eqx.field(static=True, default=30)
@@ -292,16 +340,16 @@ class MeanField(AbstractSurrogate):
         first = jnp.zeros((1, *coupling.space.shape), theta.dtype)
         starts = jnp.concatenate([first, q.sample(self.starts - 1, key=key).astype(theta.dtype)])
         points = jax.vmap(lambda m: self._from(m, coupling, theta, q))(starts)
-        # Half of the draws in proportion to the bounds, half spread evenly; and half of all from fields cut by two,
-        # because independent labels are narrower than the modes of p.
+        # Half of the draws in proportion to exp(bound), half evenly; and half of all from halved fields, because
+        # independent labels are narrower than the modes of p.
         log_share = jnp.logaddexp(jax.nn.log_softmax(points.tau), -math.log(self.starts)) - math.log(4)
         r = jax.tree.map(lambda field: jnp.concatenate([field, field / 2]), points.r)
         return Components(r, jnp.concatenate([log_share, log_share]))
 
     def _from(self, m, coupling, theta, q):
-        """The fixed point that the updates reach from labels of mean m."""
+        """The fixed point of the updates from labels of mean m."""
         u, s = coupling.parameters(theta)
-        matrix, whole = coupling.interaction.matrix(s), coupling.interaction.operator(s)
+        matrix, multiply = coupling.interaction.matrix(s), coupling.interaction.operator(s)
         # For 0/1 labels the diagonal is part of the linear term.
         diagonal = jnp.diagonal(matrix)
         off, on = q.label_log_probs()
@@ -309,7 +357,7 @@ class MeanField(AbstractSurrogate):
         linear = scores + (on - off)
 
         def pairs(m):
-            return whole(m) - diagonal * m
+            return multiply(m) - diagonal * m
 
         def sweep(_, field):
             return self.damping * field + (1 - self.damping) * (linear + pairs(jax.nn.sigmoid(field)))
@@ -317,9 +365,9 @@ class MeanField(AbstractSurrogate):
         field = jax.lax.stop_gradient(jax.lax.fori_loop(0, self.sweeps, sweep, linear + pairs(m)))
         m = jax.nn.sigmoid(field)
         entropy = jnp.sum(jax.scipy.special.entr(m) + jax.scipy.special.entr(jax.nn.sigmoid(-field)))
-        # A label that is held has a probability of 0 for what is excluded, and 0 inf counts for nothing.
-        of_q = jnp.sum(jnp.where(m > 0, m * on, 0) + jnp.where(m < 1, (1 - m) * off, 0))
-        tau = scores @ m + 0.5 * m @ pairs(m) + entropy + of_q
+        # The excluded value of a fixed label has probability 0 and log q = -inf: the product counts as 0.
+        mean_log_q = jnp.sum(jnp.where(m > 0, m * on, 0) + jnp.where(m < 1, (1 - m) * off, 0))
+        tau = scores @ m + 0.5 * m @ pairs(m) + entropy + mean_log_q
         spread = m * (1 - m)
         second = jax.lax.stop_gradient(spread * (matrix**2 @ spread - diagonal**2 * spread) / 4)
         return SurrogateRow(ProductBernoulli(field), tau, jnp.concatenate([m, second]))

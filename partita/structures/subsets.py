@@ -1,4 +1,4 @@
-"""Sets of exactly m of k labels: the space, its hull, conditional Bernoulli measures, and exact sums."""
+"""Sets of exactly m of k labels: the space, its hull, conditional Bernoulli measures and exact sums."""
 
 import math
 
@@ -9,16 +9,17 @@ import numpy as np
 
 from ..budget import Kind, Work
 from ..divergences import KL
-from ..logspace import logaddexp
+from ..numerics import bisect, logaddexp
 from ..types import Array, Float
-from .base import AbstractLabels, AbstractMeasure, Conditioned, whole_number
-from .label_sets import best_of_two
-from .methods import AbstractMethod, AbstractPolytope, AbstractSurrogate, Best, SurrogateRow
-from .rankings import ranks, sample_rankings
+from .couplings import AbstractSurrogate, SurrogateRow
+from .label_sets import AbstractLabels, best_of_two
+from .measures import AbstractMeasure, Conditioned
+from .methods import AbstractMethod, Best
+from .polytopes import AbstractPolytope
+from .rank_vectors import ranks, sample_rankings
+from .spaces import whole_number
 
 __all__ = ["Conditional", "ConditionalBernoulli", "ElementarySymmetric", "Hypersimplex", "KSubsets"]
-
-BISECTIONS = 60
 
 
 class KSubsets(AbstractLabels):
@@ -26,10 +27,10 @@ class KSubsets(AbstractLabels):
 
     Parameters
     ----------
-    k : int
+    k
         The number of labels, at least 2.
-    m : int
-        How many of them are on, 0 < m < k.
+    m
+        The number of labels in each set, 0 < m < k.
 
     Examples
     --------
@@ -41,7 +42,7 @@ class KSubsets(AbstractLabels):
     m: int = eqx.field(static=True, converter=whole_number)
 
     def __check_init__(self):
-        self.check_labels("One label has only one subset of each size.")
+        self._check_labels("One label has only one subset of each size.")
         if not 0 < self.m < self.k:
             raise ValueError(f"KSubsets needs 0 < m < k; got k = {self.k}, m = {self.m}. Any set size: Hypercube(k).")
 
@@ -56,8 +57,8 @@ class KSubsets(AbstractLabels):
         return jnp.all((y == 0) | (y == 1)) & (y.sum() == self.m)
 
     def element(self, i):
-        # Combinatorial number system: of the sets that agree so far, those with label j come first. Only spaces of
-        # fewer than 2^31 elements are ever enumerated.
+        # Combinatorial number system: among the sets with the same labels before j, those with label j come first. Only
+        # spaces of fewer than 2^31 outputs are enumerated.
         counts = [[min(math.comb(a, b), 2**31 - 1) for b in range(self.m + 1)] for a in range(self.k)]
         table = jnp.asarray(np.array(counts))
 
@@ -77,11 +78,10 @@ class KSubsets(AbstractLabels):
         return self.m * (self.k - self.m)
 
     def move(self, y, i):
-        """One label leaves, another enters."""
-        # A stable sort: the labels that are on, then the others.
+        # One label is replaced by another. The sort puts the labels of the set first.
         order = jnp.argsort(-y, stable=True)
-        leaves, enters = order[i // (self.k - self.m)], order[self.m + i % (self.k - self.m)]
-        return y.at[leaves].set(0).at[enters].set(1)
+        removed, added = order[i // (self.k - self.m)], order[self.m + i % (self.k - self.m)]
+        return y.at[removed].set(0).at[added].set(1)
 
     def contradicts(self, known):
         on, off = (known == 1).sum(axis=1), (known == 0).sum(axis=1)
@@ -98,12 +98,12 @@ class KSubsets(AbstractLabels):
 
 
 class Hypersimplex(AbstractPolytope):
-    """{0 <= mu <= 1, sum mu = m}, the hull of the sets of m labels.
+    """The hypersimplex {0 <= mu <= 1, sum mu = m}, the hull of the sets of m labels.
 
     Parameters
     ----------
-    k, m : int
-        Those of `KSubsets`.
+    k, m
+        The number of labels, and the number of labels in each set.
     """
 
     k: int = eqx.field(static=True)
@@ -120,7 +120,7 @@ class Hypersimplex(AbstractPolytope):
         return (ranks(theta) < self.m).astype(int)
 
     def project(self, theta):
-        # mu = clip(theta - t, 0, 1); its sum falls piecewise linearly in t, with kinks at theta and theta - 1.
+        # mu = clip(theta - t, 0, 1), whose sum is decreasing and piecewise linear in t with kinks at theta, theta - 1.
         kinks = jnp.sort(jnp.concatenate([theta, theta - 1]))
         sums = jax.vmap(lambda t: jnp.clip(theta - t, 0, 1).sum())(kinks)
         t = jnp.interp(self.m, sums[::-1], kinks[::-1])
@@ -130,37 +130,29 @@ class Hypersimplex(AbstractPolytope):
         return super().negative_entropy(mu) + super().negative_entropy(1 - mu)
 
     def entropy_argmax(self, eta):
-        """sigmoid(eta - t) with the t at which it sums to m, by bisection."""
+        # sigmoid(eta - t) with the t at which it sums to m.
         share = self.m / eta.size
-        middle = jnp.log(share / (1 - share))
-
-        def halve(_, bracket):
-            low, high = bracket
-            t = (low + high) / 2
-            heavy = jax.nn.sigmoid(eta - t).sum() > self.m
-            return jnp.where(heavy, t, low), jnp.where(heavy, high, t)
-
-        low, high = jax.lax.fori_loop(0, BISECTIONS, halve, (eta.min() - middle, eta.max() - middle))
-        return jax.nn.sigmoid(eta - (low + high) / 2)
+        logit = jnp.log(share / (1 - share))
+        t = bisect(lambda t: jax.nn.sigmoid(eta - t).sum() > self.m, eta.min() - logit, eta.max() - logit)
+        return jax.nn.sigmoid(eta - t)
 
     def exact(self, q, f, interaction=None):
-        served = interaction is None and isinstance(f, KL) and (q.is_uniform or isinstance(q, ConditionalBernoulli))
-        return ElementarySymmetric(self) if served else None
+        summable = interaction is None and isinstance(f, KL) and (q.is_uniform or isinstance(q, ConditionalBernoulli))
+        return ElementarySymmetric(self) if summable else None
 
     def surrogate(self, q, f, interaction=None):
         return Conditional() if interaction is None and isinstance(f, KL) and q.is_uniform else None
 
 
 class ConditionalBernoulli(AbstractMeasure):
-    """Independent labels given that exactly m of them are on; its normalizer is an elementary symmetric polynomial.
-
-    A logit of inf or -inf holds a label on or off.
+    """Independent labels given that exactly m of them are 1; its normalizer is an elementary symmetric polynomial.
 
     Parameters
     ----------
-    logits : array of shape (k,), or (n, k) for one measure per row
-    m : int
-        How many labels are on.
+    logits
+        An array of shape (k,), or (n, k) for one measure per row; inf or -inf fix a label to 1 or 0.
+    m
+        The number of labels in each set.
     """
 
     logits: Float[Array, " *rows k"]
@@ -181,7 +173,7 @@ class ConditionalBernoulli(AbstractMeasure):
         sums, (_, on) = self.log_sums(), self.weights()
 
         def decide(left, label):
-            # P(y_j = 1 | `left` labels are to be chosen among labels 0..j)
+            # P(y_j = 1 | `left` labels remain to be chosen among labels 0..j)
             log_take = on[label] + sums[label, left - 1] - sums[label + 1, left]
             take = (left > 0) & (noise[:, label] < log_take)
             return left - take, take
@@ -198,20 +190,34 @@ class ConditionalBernoulli(AbstractMeasure):
 
     def condition(self, y, mask):
         off, on = self.weights()
-        held = jnp.where(y == 1, jnp.inf, -jnp.inf)
-        measure = ConditionalBernoulli(jnp.where(mask > 0, self.logits, held), self.m)
-        # A label that is held has weight 1 in the new measure, whatever it had here.
+        fixed = jnp.where(y == 1, jnp.inf, -jnp.inf)
+        measure = ConditionalBernoulli(jnp.where(mask > 0, self.logits, fixed), self.m)
+        # In the new measure a fixed label has weight 1.
         observed = jnp.sum(jnp.where(mask > 0, 0, jnp.where(y == 1, on, off)))
         return Conditioned(measure, observed + measure.log_sums()[-1, -1] - self.log_sums()[-1, -1])
 
     def weights(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        """The log-weight of each label off and on: 0 and its logit; where it is held, 0 and -inf for the other."""
-        held_on, held_off = jnp.isposinf(self.logits), jnp.isneginf(self.logits)
-        logits = jnp.where(held_on | held_off, 0, self.logits)
-        return jnp.where(held_on, -jnp.inf, jnp.zeros_like(logits)), jnp.where(held_off, -jnp.inf, logits)
+        """The log-weights of the two values of each label.
+
+        Returns
+        -------
+        off : Array
+            Log-weight of y_j = 0: 0, or -inf if the label is fixed to 1.
+        on : Array
+            Log-weight of y_j = 1: the logit; if the label is fixed, 0 or -inf.
+        """
+        always, never = jnp.isposinf(self.logits), jnp.isneginf(self.logits)
+        logits = jnp.where(always | never, 0, self.logits)
+        return jnp.where(always, -jnp.inf, jnp.zeros_like(logits)), jnp.where(never, -jnp.inf, logits)
 
     def log_sums(self) -> Float[Array, "j r"]:
-        """Entry (j, r): log of the sum of the weights of the sets of r of the first j labels, in k m steps."""
+        """Log-sums of the weights of all sets of r of the first j labels, in k m steps.
+
+        Returns
+        -------
+        Array
+            Entry (j, r), of shape (k + 1, m + 1); the last entry is the log-normalizer.
+        """
         return _log_sums(*self.weights(), self.m)
 
     def check(self):
@@ -222,7 +228,7 @@ class ConditionalBernoulli(AbstractMeasure):
 
 
 def _log_sums(off: Float[Array, " k"], on: Float[Array, " k"], m: int) -> Float[Array, "j r"]:
-    """Entry (j, r): log of the sum of exp(sum_i on_i or off_i) over the sets of r of the first j labels, r <= m."""
+    """Entry (j, r): log-sum of the weights of the sets of r of the first j labels, r <= m."""
     empty = jnp.where(jnp.arange(m + 1) == 0, 0, -jnp.inf).astype(on.dtype)
 
     def add(sums, label):
@@ -235,9 +241,14 @@ def _log_sums(off: Float[Array, " k"], on: Float[Array, " k"], m: int) -> Float[
 
 
 class ElementarySymmetric(AbstractMethod):
-    """Sets of m labels scored by <theta, y>: the m-th elementary symmetric polynomial of exp(theta), in k m steps.
+    """Exact sums for sets of m labels scored by <theta, y>: an elementary symmetric polynomial, in k m steps.
 
-    A conditional Bernoulli q adds its logits to theta.
+    A `ConditionalBernoulli` reference adds its logits to theta.
+
+    Parameters
+    ----------
+    polytope
+        The hypersimplex.
     """
 
     polytope: Hypersimplex
@@ -262,15 +273,15 @@ class ElementarySymmetric(AbstractMethod):
         return self.polytope.argmax(self._logits(theta, q))
 
     def top_k(self, theta, q, num):
-        # For each size r the best sets of r of the labels so far: without the next label, or of r - 1 with it.
+        # For each size r the best sets of r of the first labels: without the next label, or r - 1 labels and the next.
         off, on = self._weights(theta, q)
         m, k = self.polytope.m, on.size
         values = jnp.full((m + 1, num), -jnp.inf, theta.dtype).at[0, 0].set(0)
 
         def add(carry, label):
             values, y = carry
-            nothing = jnp.full((1, num), -jnp.inf, values.dtype)
-            longer = jnp.concatenate([nothing, values[:-1] + on[label]])
+            none = jnp.full((1, num), -jnp.inf, values.dtype)
+            longer = jnp.concatenate([none, values[:-1] + on[label]])
             with_label = jnp.roll(y, 1, axis=0).at[:, :, label].set(1)
             return best_of_two(jnp.stack([values + off[label], longer]), jnp.stack([y, with_label]), num), None
 
@@ -278,7 +289,7 @@ class ElementarySymmetric(AbstractMethod):
         return Best(y[-1], values[-1])
 
     def _weights(self, theta, q):
-        """The log-weight of each label off and on."""
+        """The log-weights of the two values of each label under p."""
         off, on = q.weights() if isinstance(q, ConditionalBernoulli) else (jnp.zeros_like(theta),) * 2
         return off, theta + on
 
@@ -288,7 +299,7 @@ class ElementarySymmetric(AbstractMethod):
 
 
 class Conditional(AbstractSurrogate):
-    """Sets of m labels scored by <theta, y>: p itself, a conditional Bernoulli."""
+    """The surrogate of sets of m labels scored by <theta, y>: p itself, a `ConditionalBernoulli`."""
 
     def __call__(self, coupling, theta, q):
         measure = ConditionalBernoulli(theta, coupling.polytope.m)

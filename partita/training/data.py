@@ -61,7 +61,20 @@ class AbstractSource(abc.ABC):
 
     @abc.abstractmethod
     def open(self, model: EBM, *, key: Key) -> "AbstractReader":
-        """Check everything that can be checked now, against the model, and start reading."""
+        """Check everything that can be checked now, against the model, and start reading.
+
+        Parameters
+        ----------
+        model
+            The model to train.
+        key
+            Of the order of the rows.
+
+        Returns
+        -------
+        AbstractReader
+            Brings the rows, chunk by chunk.
+        """
 
 
 class AbstractReader(abc.ABC):
@@ -73,11 +86,24 @@ class AbstractReader(abc.ABC):
 
 
 class AbstractRows(AbstractSource):
-    """A data set in memory. x: array or scipy sparse matrix; y: array; `batch_size` None is the full batch.
-
-    `mask` says what is not observed of y, missing labels or ties: see `Batch`.
+    """A data set in memory.
 
     Mini-batches go through a new random order every epoch (what does not fill a batch waits for the next order).
+
+    Parameters
+    ----------
+    x
+        Features, an array or a scipy sparse matrix of shape (n, d).
+    y
+        Outputs, an array of shape (n, ...).
+    weight
+        One per row; None: all are 1.
+    reference
+        A measure q(y|x) whose arrays have the rows as leading axis; None: the model's own q serves all rows.
+    batch_size
+        Rows of a step; None: all of them.
+    mask
+        What is not observed of y, missing labels or ties: see `types.Batch`.
     """
 
     def __init__(
@@ -95,7 +121,20 @@ class AbstractRows(AbstractSource):
 
     @abc.abstractmethod
     def target(self, space: AbstractSpace, y: np.ndarray) -> PyTree:
-        """What the rows bring besides y, checked."""
+        """What the rows bring besides y, checked.
+
+        Parameters
+        ----------
+        space
+            The outputs of the model.
+        y
+            The checked outputs of the rows.
+
+        Returns
+        -------
+        PyTree
+            The `target` of a `Batch`.
+        """
 
     def open(self, model, *, key):
         x, y, weight = check_rows(model.space, self.x, self.y, self.weight)
@@ -184,7 +223,19 @@ class Rows(AbstractRows):
 
 
 class Preferences(AbstractRows):
-    """Pairs of outputs: given x, the first is preferred to the second."""
+    """Pairs of outputs: for x, the first is preferred to the second.
+
+    Parameters
+    ----------
+    x
+        Features.
+    preferred
+        The better outputs.
+    rejected
+        The worse outputs.
+    **options
+        Those of `Rows`.
+    """
 
     def __init__(self, x: Any, preferred: Any, rejected: Any, **options: Any):
         super().__init__(x, preferred, **options)
@@ -197,7 +248,19 @@ class Preferences(AbstractRows):
 
 
 class Scores(AbstractRows):
-    """Outputs with a score t each: how good y is for x."""
+    """Outputs with a score t each: how good y is for x.
+
+    Parameters
+    ----------
+    x
+        Features.
+    y
+        Outputs.
+    scores
+        One number per row.
+    **options
+        Those of `Rows`.
+    """
 
     def __init__(self, x: Any, y: Any, scores: Any, **options: Any):
         super().__init__(x, y, **options)
@@ -208,9 +271,13 @@ class Scores(AbstractRows):
 
 
 class Stream(AbstractSource):
-    """An iterator on the host that yields (x, y) or `Batch` objects, all of one size. It is read once, in order.
+    """Rows from an iterator on the host, which is read once, in order.
 
-    What it yields is checked as it comes; a `Batch` brings its own weights as they are.
+    Parameters
+    ----------
+    batches
+        Yields (x, y) or `Batch` objects, all of one size. They are checked as they come; a `Batch` brings its weights
+        as they are.
     """
 
     def __init__(self, batches: Iterable[tuple[Any, Any] | Batch]):
@@ -250,7 +317,28 @@ class _StreamReader(AbstractReader):
 
 
 def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree = None, mask: Any = None) -> Batch:
-    """Checked rows that are not training rows: for validation, or to call an objective by hand."""
+    """Checked rows that are not training rows: for validation, or to call an objective by hand.
+
+    Parameters
+    ----------
+    model
+        The model that the rows are for.
+    x
+        Features, an array or a scipy sparse matrix.
+    y
+        Outputs.
+    weight
+        One per row; None: all are 1.
+    reference
+        A measure q(y|x) per row; None: the model's own q serves all rows.
+    mask
+        What is not observed of y: see `types.Batch`.
+
+    Returns
+    -------
+    Batch
+        The rows as arrays.
+    """
     dense = x.toarray() if scipy.sparse.issparse(x) else x
     dense, y, weight = check_rows(model.space, dense, y, weight)
     weight = None if weight is None else jnp.asarray(weight, float)

@@ -109,12 +109,17 @@ class _Flattening:
         return eqx.combine(eqx.tree_at(parts, self.fixed, trees, is_leaf=lambda leaf: leaf is None), self.fixed)
 
     def pack(self, state: TrainState) -> _Packed:
-        weights, good = (_ravel_all(parts(eqx.filter(m, m.trained()))) for m in (state.model, state.good))
+        weights, good = _weights(state.model), _weights(state.good)
         return _Packed(weights, good, state.optimizer, state.objective, state.step, state.failed, state.key)
 
     def unpack(self, now: _Packed) -> TrainState:
         model, good = self.model(now.weights), self.model(now.good)
         return TrainState(model, good, now.optimizer, now.objective, now.step, now.failed, now.key)
+
+
+def _weights(model: EBM) -> Weights:
+    g, tau, surrogate = (ravel_pytree(part)[0] for part in parts(eqx.filter(model, model.trained())))
+    return g, tau, surrogate
 
 
 def _ravel_all(trees: Sequence[PyTree]) -> Any:
