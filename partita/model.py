@@ -29,7 +29,7 @@ __all__ = ["EBM", "AbstractTau", "Bound", "Energy", "Network", "Residual", "Shif
 class Energy(eqx.Module):
     """The energy g(x, y) = Phi(h(x), y); a large g means a likely y.
 
-    Attributes
+    Parameters
     ----------
     h
         The model function: any callable pytree from x to logits of shape `coupling.theta_shape`.
@@ -50,23 +50,23 @@ class Energy(eqx.Module):
 
 
 class UnseenRowError(ValueError):
-    """A `Table`, which has one tau per training row, was asked about another x."""
+    """A `Table`, which has one tau per training row, was evaluated at another x."""
 
 
 class AbstractTau(eqx.Module):
-    """A function of one row whose value, added to -f'(1), is the learned log-partition."""
+    """The learned log-partition as a function of one row, up to its start -f'(1)."""
 
     @abc.abstractmethod
     def __call__(self, row: Row) -> Scalar:
-        """Evaluate tau + f'(1) for one row."""
+        """Evaluate tau(x) + f'(1) for one row."""
 
     @property
     def table(self) -> "Table | None":
-        """The table from which the values are read; None where there is none."""
+        """The table that holds the values; None where tau is a function of x."""
         return None
 
     def check(self, model: "EBM") -> None:
-        """Raise where this tau cannot serve a model.
+        """Raise a ValueError if this tau cannot normalize a model.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class AbstractTau(eqx.Module):
 
 
 class Table(AbstractTau):
-    """The paper's "constant": tau(x_i) = v_i - f'(1), one parameter per training row, and no value for any other x.
+    """One parameter per training row, tau(x_i) = v_i - f'(1), as in the paper; other x have no value.
 
     Parameters
     ----------
@@ -110,14 +110,14 @@ class Table(AbstractTau):
 
 
 class Network(AbstractTau):
-    """A network of x, as in the paper, or of the logits: LSE depends on x only through theta.
+    """A network of x, as in the paper, or of the logits theta = h(x), through which alone LSE depends on x.
 
     Parameters
     ----------
     body
         Any callable pytree to a single number.
     of_logits
-        Whether `body` takes the logits theta = h(x) in place of x.
+        Whether `body` takes theta instead of x.
     """
 
     body: PyTree
@@ -134,9 +134,9 @@ class Network(AbstractTau):
 class Residual(AbstractTau):
     """For KL, the bound tau_0(theta) of the model's surrogate plus a learned correction, a network of its summary.
 
-    tau_0 keeps its gradient in theta, so that a constant added to g is paid for.
+    The gradient of tau_0 in theta is kept, so that tau follows a constant added to g at once.
 
-    Attributes
+    Parameters
     ----------
     body
         Any callable pytree from the surrogate's summary to a single number.
@@ -160,7 +160,7 @@ class Residual(AbstractTau):
 class Shifted(AbstractTau):
     """Another tau plus a constant; see `inference.recalibrate`.
 
-    Attributes
+    Parameters
     ----------
     tau
         The other tau.
@@ -183,7 +183,7 @@ class Shifted(AbstractTau):
 
 
 class Bound(AbstractTau):
-    """For KL, the bound tau_0 of the model's surrogate, or 0 where it has none: nothing is learned."""
+    """For KL, the bound tau_0 of the model's surrogate, or 0 if it has none; it has no parameters."""
 
     def __call__(self, row):
         return jnp.zeros(()) if row.surrogate is None else row.surrogate.tau
@@ -195,9 +195,9 @@ class Bound(AbstractTau):
 
 
 class EBM(eqx.Module):
-    """An energy g and its normalizer tau, relative to a reference q, under a divergence f.
+    """The energy-based model p(y|x) = q(y|x) (f+*)'(g(x, y) - tau(x)).
 
-    g, tau and the surrogate are trained; q and f are fixed.
+    The energy g, the normalizer tau and the surrogate are trained; the reference q and the divergence f are fixed.
 
     Parameters
     ----------
@@ -217,7 +217,18 @@ class EBM(eqx.Module):
     Raises
     ------
     ValueError
-        If q is on another space than g, or the surrogate or tau cannot serve the other parts.
+        If q is on another space than g, or the surrogate or tau does not support the other parts.
+
+    Examples
+    --------
+    Two labels whose logits are the features themselves:
+
+    >>> from partita.couplings import Bilinear
+    >>> from partita.structures import Cube
+    >>> model = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(2))), Bound())
+    >>> row = model.row(jnp.array([2.0, -1.0]))
+    >>> round(float(model.log_prob(row, jnp.array([1, 0]))), 4)
+    -0.4402
     """
 
     g: Energy
@@ -260,16 +271,16 @@ class EBM(eqx.Module):
         index: Int[Array, ""] | None = None,
         reference: AbstractMeasure | None = None,
     ) -> Row:
-        """Collect what tau and the couplings read of one x.
+        """Evaluate what tau, the coupling and the surrogate need of one x.
 
         Parameters
         ----------
         x
             Features of one row.
         index
-            Its position in the training set, which only a `Table` reads.
+            Its position in the training set; only a `Table` uses it.
         reference
-            Its q(.|x); None: the model's own q.
+            Its q(.|x); None: the model's q.
 
         Returns
         -------
@@ -281,17 +292,17 @@ class EBM(eqx.Module):
         return Row(x, theta, index, q, surrogate)
 
     def exact_method(self, q: AbstractMeasure | None = None) -> AbstractMethod:
-        """Choose what would sum over Y exactly; `budget` says whether it is affordable.
+        """Choose the method for exact sums over Y; `budget` decides whether it is affordable.
 
         Parameters
         ----------
         q
-            Another reference than the model's own.
+            The reference; None: the model's q.
 
         Returns
         -------
         AbstractMethod
-            The coupling's own method, or enumeration.
+            The coupling's method for q and f, or enumeration.
         """
         return exact_method(self.g.coupling, self.q if q is None else q, self.f)
 
@@ -325,14 +336,20 @@ class EBM(eqx.Module):
         Returns
         -------
         scalar
-            log p(y|x), which is normalized as well as tau is.
+            log p(y|x) in nats, normalized if tau is the log-partition.
         """
         tau = self.log_partition(row) if tau is None else tau
         return row.q.log_prob(y) + self.f.log_density(self.g.coupling(row.theta, y) - tau)
 
     def trained(self) -> PyTree:
-        """A tree of True at the arrays that are learned: those of g, of tau and of the surrogate."""
-        nothing = jax.tree.map(lambda _: False, self)
+        """Mark the arrays that are learned: those of g, of tau and of the surrogate.
+
+        Returns
+        -------
+        EBM
+            The model with True at these arrays and False at all other leaves.
+        """
+        none_trained = jax.tree.map(lambda _: False, self)
         parts = lambda model: (model.g, model.tau, model.surrogate)  # noqa: E731
-        learned = jax.tree.map(eqx.is_inexact_array, parts(self))
-        return eqx.tree_at(parts, nothing, learned, is_leaf=lambda leaf: leaf is None)
+        trained_parts = jax.tree.map(eqx.is_inexact_array, parts(self))
+        return eqx.tree_at(parts, none_trained, trained_parts, is_leaf=lambda leaf: leaf is None)

@@ -1,6 +1,6 @@
-"""Estimates of the log-partition of one row where nothing exact reaches: weighted draws, annealed chains, particles.
+"""Estimates of the log-partition of one row for large Y: importance sampling, annealed chains, sequential Monte Carlo.
 
-All start at the measure r of the model's surrogate, whose normalizer is known, or at q where there is none.
+All start at the measure r of the model's surrogate, whose normalizer is known, or at q if the model has none.
 """
 
 import abc
@@ -25,19 +25,40 @@ __all__ = [
     "ImportanceSampling",
     "Particles",
     "SequentialMonteCarlo",
-    "Weighted",
+    "WeightedDraws",
 ]
 
 
-class Weighted(NamedTuple):
-    """Draws y of one row as the model sees them: g(x, y) and log q/r."""
+class WeightedDraws(NamedTuple):
+    """Draws from r for one row, with their energies and weights.
 
+    Parameters
+    ----------
+    y
+        The draws.
+    g
+        g(x, y) of each draw.
+    log_weight
+        log q(y|x) / r(y|x) of each draw.
+    """
+
+    y: Int[Array, " draws *y"]
     g: Float[Array, " draws"]
     log_weight: Float[Array, " draws"]
 
 
 class Estimate(NamedTuple):
-    """A log-partition and its standard error; `effective` is the effective share of the draws."""
+    """An estimate of the log-partition of one row.
+
+    Parameters
+    ----------
+    value
+        The estimate.
+    error
+        Its standard error.
+    effective
+        The effective sample size as a share of the number of draws.
+    """
 
     value: Scalar
     error: Scalar
@@ -45,20 +66,33 @@ class Estimate(NamedTuple):
 
 
 class AbstractEstimator(eqx.Module):
-    """Estimates the log-partition of one row."""
+    """An estimator of the log-partition of one row."""
 
     @abc.abstractmethod
     def __call__(self, model: EBM, row: Row, *, key: Key) -> Estimate:
-        """The estimate and its standard error."""
+        """Estimate the log-partition of one x, from `EBM.row`."""
 
     def check(self, model: EBM) -> None:
-        """Raise where it cannot serve the model."""
+        """Raise a ValueError if the estimator does not support a model.
+
+        Parameters
+        ----------
+        model
+            The model.
+        """
 
 
 class ImportanceSampling(AbstractEstimator):
-    """`num` draws from r, a share `defense` of them from q: log of the mean of q/r exp(g).
+    """The log of the mean of q/r exp(g) over draws from r, with a share of them from q.
 
-    For f other than KL, the tau at which the mean of q/r (f+*)'(g - tau) is 1.
+    For f other than KL it is the tau at which the mean of q/r (f+*)'(g - tau) is 1.
+
+    Parameters
+    ----------
+    num
+        The number of draws.
+    defense
+        The share of draws from q, which bounds the weights by 1 / defense.
     """
 
     num: int = eqx.field(static=True, default=1000)
@@ -71,48 +105,78 @@ class ImportanceSampling(AbstractEstimator):
             )
 
     def __call__(self, model, row, *, key):
-        weighted = self.draw(model, row, key=key)
-        tau = root(model, weighted)
+        _, g, log_weight = self.draw(model, row, key=key)
+        tau = tau_of_unit_mass(model, g, log_weight)
 
         def mass(tau):
-            terms = masses(model, weighted, tau)
+            terms = masses(model, g, log_weight, tau)
             return terms.mean(), terms
 
         slope, terms = jax.grad(mass, has_aux=True)(tau)
-        return Estimate(tau, standard_error(terms) / jnp.maximum(-slope, jnp.finfo(slope.dtype).tiny), effective(terms))
+        error = standard_error(terms) / jnp.maximum(-slope, jnp.finfo(slope.dtype).tiny)
+        return Estimate(tau, error, effective_share(terms))
 
-    def draw(self, model: EBM, row: Row, *, key: Key) -> Weighted:
-        """The draws, weighted."""
-        return self.outputs(model, row, key=key)[1]
+    def draw(self, model: EBM, row: Row, *, key: Key) -> WeightedDraws:
+        """Draw outputs for one row.
 
-    def outputs(self, model: EBM, row: Row, *, key: Key) -> tuple[Int[Array, " draws *y"], Weighted]:
-        """The draws themselves, and as the model sees them."""
+        Parameters
+        ----------
+        model, row
+            The model and one x, from `EBM.row`.
+        key
+            A PRNG key.
+
+        Returns
+        -------
+        WeightedDraws
+            The draws.
+        """
         r = row.q if row.surrogate is None else with_share_of_q(row.surrogate.r, row.q, self.defense)
         y = r.sample(self.num, key=key)
         log_weight = jax.vmap(lambda y: row.q.log_prob(y) - r.log_prob(y))(y)
-        return y, Weighted(jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y), log_weight)
+        return WeightedDraws(y, jax.vmap(model.g.coupling, in_axes=(None, 0))(row.theta, y), log_weight)
 
 
 class Particles(eqx.Module):
-    """Outputs that stand for p, with their weights: the mean weight estimates the partition. `origin` is the draw that
-    each descends from."""
+    """Weighted outputs that represent p; the mean weight estimates the partition.
+
+    Parameters
+    ----------
+    y
+        The outputs.
+    log_weight
+        The logarithms of their weights.
+    origin
+        For each, the number of the initial draw that it descends from.
+    """
 
     y: Int[Array, " num *y"]
     log_weight: Float[Array, " num"]
     origin: Int[Array, " num"]
 
     def sample(self, num: int, *, key: Key) -> Int[Array, " num *y"]:
-        """`num` of them in proportion to their weights, in random order."""
+        """Draw outputs in proportion to their weights, in random order.
+
+        Parameters
+        ----------
+        num
+            The number of draws.
+        key
+            A PRNG key.
+
+        Returns
+        -------
+        array of shape (num, *y)
+            The draws.
+        """
         choose_key, order_key = jax.random.split(key)
         return self.y[jax.random.permutation(order_key, systematic(self.log_weight, num, key=choose_key))]
 
 
 class AbstractAnnealing(AbstractEstimator):
-    """Draws moved from r to p through `temperatures` measures r^(1 - t) (q exp(g))^t, for KL.
+    """Draws moved from r to p through the measures r^(1 - t) (q exp(g))^t, t from 0 to 1, for KL.
 
-    At each, a kernel makes `moves` steps (default: as many as labels). The mean weight is unbiased for the partition,
-    so that its logarithm falls short on average. `hot=True` starts at q instead of r: slower, but it finds the modes of
-    p that r misses.
+    The mean weight is unbiased for the partition, so its logarithm is too low on average.
     """
 
     temperatures: eqx.AbstractVar[int]
@@ -123,17 +187,30 @@ class AbstractAnnealing(AbstractEstimator):
     @property
     @abc.abstractmethod
     def num(self) -> int:
-        """How many draws."""
+        """The number of draws."""
 
     def resample(self, particles: Particles, *, key: Key) -> Particles:
-        """What to do about uneven weights before the next moves: nothing, unless a class says so."""
+        """Even out the weights before the next moves; by default they stay as they are.
+
+        Parameters
+        ----------
+        particles
+            The particles before the moves at one temperature.
+        key
+            A PRNG key.
+
+        Returns
+        -------
+        Particles
+            As many, with the same mean weight.
+        """
         return particles
 
     def __check_init__(self):
         if self.num < 2 or self.temperatures < 1 or (self.moves is not None and self.moves < 1):
-            name, what = type(self).__name__, next(iter(type(self).__dataclass_fields__))
+            name, draws = type(self).__name__, next(iter(type(self).__dataclass_fields__))
             raise ValueError(
-                f"{name} needs at least 2 {what}, 1 temperature and 1 move; got "
+                f"{name} needs at least 2 {draws}, 1 temperature and 1 move; got "
                 f"{self.num}, {self.temperatures}, {self.moves}."
             )
 
@@ -150,10 +227,25 @@ class AbstractAnnealing(AbstractEstimator):
         top = particles.log_weight.max()
         # Draws of one origin depend on each other; those of different origins hardly do.
         weight = jnp.zeros(self.num).at[particles.origin].add(jnp.exp(particles.log_weight - top))
-        return Estimate(jnp.log(weight.mean()) + top, standard_error(weight) / weight.mean(), effective(weight))
+        return Estimate(jnp.log(weight.mean()) + top, standard_error(weight) / weight.mean(), effective_share(weight))
 
     def draw(self, model: EBM, row: Row, *, key: Key, tau: Scalar | None = None) -> Particles:
-        """The draws at the end of the path. With a tau, for any f: the mean weight then estimates the total mass."""
+        """Draw for one row and anneal the draws.
+
+        Parameters
+        ----------
+        model, row
+            The model and one x, from `EBM.row`.
+        key
+            A PRNG key.
+        tau
+            A normalizer, for any f: the mean weight then estimates the total mass. None: 0, for KL.
+
+        Returns
+        -------
+        Particles
+            The draws at t = 1, with their weights.
+        """
         r = row.q if self.hot or row.surrogate is None else row.surrogate.r
         p = target(model, row, jnp.zeros(()) if tau is None else tau)
         moves = model.space.shape[0] if self.moves is None else self.moves
@@ -163,11 +255,11 @@ class AbstractAnnealing(AbstractEstimator):
             t, key = t_and_key
             resample_key, move_key = jax.random.split(key)
             between = Tempered(r, p, t)
-            log_r, log_p = jax.vmap(between.ends)(particles.y)
-            log_weight = particles.log_weight + (log_p - log_r) / self.temperatures
+            log_ratio = jax.vmap(lambda y: p.log_prob(y) - r.log_prob(y))(particles.y)
+            log_weight = particles.log_weight + log_ratio / self.temperatures
             particles = self.resample(Particles(particles.y, log_weight, particles.origin), key=resample_key)
-            moved, _ = run(self.kernel, between, particles.y, 1, thin=moves, key=move_key)
-            return Particles(moved[:, 0], particles.log_weight, particles.origin), None
+            y, _ = run(self.kernel, between, particles.y, 1, thin=moves, key=move_key)
+            return Particles(y[:, 0], particles.log_weight, particles.origin), None
 
         start = Particles(r.sample(self.num, key=start_key), jnp.zeros(self.num), jnp.arange(self.num))
         steps = jnp.arange(1, self.temperatures + 1) / self.temperatures
@@ -175,7 +267,21 @@ class AbstractAnnealing(AbstractEstimator):
 
 
 class AnnealedImportanceSampling(AbstractAnnealing):
-    """Annealing of `chains` that never meet."""
+    """Annealing of independent chains.
+
+    Parameters
+    ----------
+    chains
+        The number of chains.
+    temperatures
+        The number of measures on the path from r to p.
+    moves
+        The number of steps of the kernel at each temperature; None: as many as y has labels.
+    hot
+        Whether to start at q instead of r: slower, but it finds modes of p that r misses.
+    kernel
+        What moves the chains.
+    """
 
     chains: int = eqx.field(static=True, default=32)
     temperatures: int = eqx.field(static=True, default=50)
@@ -189,8 +295,19 @@ class AnnealedImportanceSampling(AbstractAnnealing):
 
 
 class SequentialMonteCarlo(AbstractAnnealing):
-    """Annealing of `particles` that are drawn anew in proportion to their weights (systematic resampling) where their
-    effective share has fallen below `threshold`: fewer are wasted where r is far from p."""
+    """Annealing of particles that are resampled in proportion to their weights when these have become uneven.
+
+    It needs fewer particles than independent chains where r is far from p.
+
+    Parameters
+    ----------
+    particles
+        The number of particles.
+    temperatures, moves, hot, kernel
+        As for `AnnealedImportanceSampling`.
+    threshold
+        The effective share of the particles below which they are resampled, systematically.
+    """
 
     particles: int = eqx.field(static=True, default=64)
     temperatures: int = eqx.field(static=True, default=50)
@@ -205,7 +322,7 @@ class SequentialMonteCarlo(AbstractAnnealing):
 
     def resample(self, particles, *, key):
         log_weight = particles.log_weight
-        uneven = effective(jnp.exp(log_weight - log_weight.max())) < self.threshold
+        uneven = effective_share(jnp.exp(log_weight - log_weight.max())) < self.threshold
         # The mean weight stays what it was: the estimate is unbiased whenever the resampling happens.
         even = jnp.full_like(log_weight, jax.nn.logsumexp(log_weight) - jnp.log(self.num))
         which = jnp.where(uneven, systematic(log_weight, self.num, key=key), jnp.arange(self.num))
@@ -213,37 +330,39 @@ class SequentialMonteCarlo(AbstractAnnealing):
 
 
 def systematic(log_weight: Float[Array, " n"], num: int, *, key: Key) -> Int[Array, " num"]:
-    """`num` indices, each as often as its share of the weights says, up to one: one random number for all."""
+    """Systematic resampling: `num` indices, each in proportion to its weight up to one, by one random number."""
     total = jnp.cumsum(jax.nn.softmax(log_weight))
     at = (jnp.arange(num) + jax.random.uniform(key)) / num
     return jnp.minimum(jnp.searchsorted(total, at * total[-1], side="right"), log_weight.size - 1)
 
 
-def masses(model: EBM, weighted: Weighted, tau: Scalar) -> Float[Array, " draws"]:
-    """The terms q/r (f+*)'(g - tau), whose mean is the total mass at tau."""
+def masses(
+    model: EBM, g: Float[Array, " draws"], log_weight: Float[Array, " draws"], tau: Scalar
+) -> Float[Array, " draws"]:
+    """The terms q/r (f+*)'(g - tau), whose mean estimates the total mass at tau."""
     if isinstance(model.f, KL):
-        return jnp.exp(weighted.g - tau + weighted.log_weight)
-    return jnp.exp(weighted.log_weight) * jax.vmap(model.f.density)(weighted.g - tau)
+        return jnp.exp(g - tau + log_weight)
+    return jnp.exp(log_weight) * jax.vmap(model.f.density)(g - tau)
 
 
 def standard_error(terms: Float[Array, " draws"]) -> Scalar:
-    """Of the mean of independent terms."""
+    """The standard error of the mean of independent terms."""
     return jnp.std(terms, ddof=1) / jnp.sqrt(terms.size)
 
 
-def effective(terms: Float[Array, "*rows draws"]) -> Float[Array, " *rows"]:
-    """Effective sample size of weighted draws, as a share of their number."""
+def effective_share(terms: Float[Array, "*rows draws"]) -> Float[Array, " *rows"]:
+    """The effective sample size of weighted draws, as a share of their number."""
     tiny = jnp.finfo(terms.dtype).tiny
     # Without the barrier XLA takes the square of exp(v) for another exponential, exp(2v).
     terms = jax.lax.optimization_barrier(terms)
     return jnp.sum(terms, axis=-1) ** 2 / jnp.maximum(jnp.sum(terms**2, axis=-1), tiny) / terms.shape[-1]
 
 
-def root(model: EBM, weighted: Weighted) -> Scalar:
+def tau_of_unit_mass(model: EBM, g: Float[Array, " draws"], log_weight: Float[Array, " draws"]) -> Scalar:
     """The tau at which the mean of the masses is 1."""
     if isinstance(model.f, KL):
-        return jax.nn.logsumexp(weighted.g + weighted.log_weight) - jnp.log(weighted.g.size)
+        return jax.nn.logsumexp(g + log_weight) - jnp.log(g.size)
     # Densities are 1 at g - f'(1); the margin is for a mean weight that is far from 1.
-    width = jnp.ptp(weighted.g) + 50
-    low, high = jnp.min(weighted.g) + model.f.start - width, jnp.max(weighted.g) + model.f.start + width
-    return bisect(lambda tau: masses(model, weighted, tau).mean() > 1, low, high)
+    width = jnp.ptp(g) + 50
+    low, high = jnp.min(g) + model.f.start - width, jnp.max(g) + model.f.start + width
+    return bisect(lambda tau: masses(model, g, log_weight, tau).mean() > 1, low, high)

@@ -1,4 +1,4 @@
-"""Search over Y for likely outputs where no exact method reaches: by local moves, from several starts."""
+"""Search for likely outputs by local moves from several starts, for Y too large for exact methods."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from .argmax import Nothing, coarse_oracle, rounded
+from .argmax import Nothing, coarse_oracle, nearest_output
 from .divergences import KL
 from .model import EBM
 from .structures import Best
@@ -18,11 +18,11 @@ __all__ = ["LocalSearch", "PoolSearch"]
 class LocalSearch(eqx.Module):
     """Steepest ascent of p from several starts, to a y that no single local move makes more likely.
 
-    One start is the rounded argmax of g over C, the others are drawn from the model's surrogate, or from q where it has
-    none. The most probable end is the result. A density other than exp(g) under a q that is not uniform needs tau: the
-    learned one.
+    One start is the output nearest to the argmax of g over C, the others are drawn from the model's surrogate, or from
+    q if it has none. The result is the most probable of the ends. For f other than KL and a q that is not uniform the
+    learned tau is used.
 
-    Attributes
+    Parameters
     ----------
     restarts
         The number of starts.
@@ -40,9 +40,11 @@ class LocalSearch(eqx.Module):
             )
 
     def __call__(self, model: EBM, row: Row, *, key: Key) -> Int[Array, " *y"]:
+        """Search for one x, from `EBM.row`."""
         coupling = model.g.coupling
         r = row.q if row.surrogate is None else row.surrogate.r
-        starts = rounded(coupling.polytope, coarse_oracle(coupling, Nothing())(coupling, row.theta).mu)[None]
+        mu = coarse_oracle(coupling, Nothing())(coupling, row.theta).mu
+        starts = nearest_output(coupling.polytope, mu)[None]
         if self.restarts > 1:
             starts = jnp.concatenate([starts, r.sample(self.restarts - 1, key=key)])
         log_score = _log_score(model, row)
@@ -71,17 +73,17 @@ class LocalSearch(eqx.Module):
 
 
 class PoolSearch(eqx.Module):
-    """Several likely outputs: a pool that takes in local moves of its outputs as long as one beats its worst.
+    """Search for several likely outputs with a pool that is exchanged for the best of itself and its local moves.
 
-    It starts with the end of a `LocalSearch` and draws from the model's surrogate, or from q. The outputs are
-    different; the best of them need not be the best of all.
+    The pool starts with the result of a `LocalSearch` and draws from the model's surrogate, or from q. Its outputs are
+    distinct; they need not be the most probable ones.
 
-    Attributes
+    Parameters
     ----------
     restarts
         The number of starts of the `LocalSearch`, and the least size of the pool.
     max_steps
-        The largest number of rounds.
+        The largest number of exchanges.
     """
 
     restarts: int = eqx.field(static=True, default=8)
@@ -91,6 +93,7 @@ class PoolSearch(eqx.Module):
         LocalSearch(self.restarts, self.max_steps)
 
     def __call__(self, model: EBM, row: Row, num: int, *, key: Key) -> Best:
+        """Search for `num` outputs of one x, from `EBM.row`."""
         search_key, draw_key = jax.random.split(key)
         coupling, log_score = model.g.coupling, _log_score(model, row)
         r = row.q if row.surrogate is None else row.surrogate.r
@@ -103,10 +106,10 @@ class PoolSearch(eqx.Module):
             y, score, i, _ = carry
             moves = jax.vmap(model.space.moves)(y)
             values = jax.vmap(lambda y, moves: jax.vmap(log_score)(coupling.around(row.theta, y), moves))(y, moves)
-            # A place that is not filled has no moves.
+            # Where the pool is not full, an entry with score -inf has no moves.
             values = jnp.where(jnp.isneginf(score)[:, None], -jnp.inf, values)
-            both = jnp.concatenate([y, moves.reshape(-1, *model.space.shape)])
-            new_y, new = _distinct(both, jnp.concatenate([score, values.ravel()]), size)
+            candidates = jnp.concatenate([y, moves.reshape(-1, *model.space.shape)])
+            new_y, new = _distinct(candidates, jnp.concatenate([score, values.ravel()]), size)
             better = jnp.any(new > score)
             return jnp.where(better, new_y, y), jnp.where(better, new, score), i + 1, better & (i + 1 < self.max_steps)
 
@@ -116,7 +119,7 @@ class PoolSearch(eqx.Module):
 
 
 def _distinct(y: Int[Array, " n *y"], score: Float[Array, " n"], num: int) -> tuple[Array, Array]:
-    """The `num` outputs with the largest scores, each once; where there are fewer, the rest have -inf."""
+    """The `num` distinct outputs with the largest scores; if there are fewer, the rest have score -inf."""
     # Equal outputs are adjacent once sorted by two random sums of their entries.
     flat = y.reshape(len(y), -1).astype(jnp.uint32)
     codes = flat @ jax.random.bits(jax.random.key(0), (flat.shape[1], 2), jnp.uint32)
@@ -129,7 +132,7 @@ def _distinct(y: Int[Array, " n *y"], score: Float[Array, " n"], num: int) -> tu
 
 
 def _log_score(model: EBM, row: Row) -> Callable[[Scalar, Array], Scalar]:
-    """(g, y) -> log p(y|x), up to what its order does not depend on."""
+    """A function (g, y) -> log p(y|x), or another number that orders the outputs in the same way."""
     if row.q.is_uniform:
         return lambda g, y: g
     if isinstance(model.f, KL):

@@ -19,8 +19,8 @@ from partita.argmax import (
     Nothing,
     ProximalGradient,
     SquaredNorm,
+    nearest_output,
     oracle,
-    rounded,
 )
 from partita.couplings import Bilinear, Factored, LinearQuadratic, Neural
 from partita.structures import Birkhoff, Cube, Hypersimplex, Permutahedron, ProbabilitySimplex
@@ -76,7 +76,7 @@ def solve(name, omega):
         value = coupling.relaxed(theta, vertex) - regularizer(coupling.polytope, vertex)
         linear = coupling.polytope.argmax(theta) if name in LINEAR else None
         slope = jax.grad(coupling.relaxed, argnums=1)(theta, solved.mu)
-        return solved, slope, value, rounded(coupling.polytope, solved.mu), linear
+        return solved, slope, value, nearest_output(coupling.polytope, solved.mu), linear
 
     solved, slope, value, y, linear = ask(theta)
     return SimpleNamespace(
@@ -205,7 +205,9 @@ def test_a_relaxed_maximum_of_sets_is_at_least_every_set():
 def test_rounding_is_the_nearest_vertex(polytope):
     weights = np.random.default_rng(0).dirichlet(np.full(polytope.space.size, 0.3), 20)
     points = np.concatenate([vertices(polytope), weights @ vertices(polytope)])
-    y = jit(jax.vmap(functools.partial(rounded, polytope)))(points.reshape(-1, *polytope.shape).astype(np.float32))
+    y = jit(jax.vmap(functools.partial(nearest_output, polytope)))(
+        points.reshape(-1, *polytope.shape).astype(np.float32)
+    )
     distance = np.linalg.norm(points[:, None] - vertices(polytope), axis=-1)
     chosen = np.linalg.norm(points - flat(jit(jax.vmap(polytope.encode))(y)), axis=-1)
     # Square roots of float32 sums.

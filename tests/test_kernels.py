@@ -176,7 +176,7 @@ def test_the_gradient_on_the_hull_is_exact_where_g_is_linear_in_a_move(name, key
     def both(x, key):
         aimed, y = target(ebm, ebm.row(x)), space.sample(1, key=key)[0]
         others = jax.vmap(space.move, in_axes=(None, 0))(y, jnp.arange(space.max_degree))
-        return aimed.log_prob_near(y, others), jax.vmap(aimed.log_prob)(others)
+        return aimed.log_prob_linearized(y, others), jax.vmap(aimed.log_prob)(others)
 
     near, exactly = both(X[0], key)
     np.testing.assert_allclose(near, exactly, atol=1e-4)

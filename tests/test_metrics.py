@@ -183,7 +183,7 @@ def test_other_bad_input():
         metrics.log_partition_error(np.zeros(2), np.zeros(3))
     with pytest.raises(ValueError, match=r"at least one row.*shape \(0,\)"):
         metrics.log_likelihood([])
-    with pytest.raises(ValueError, match=r"It takes a bin .* got 0 bins"):
+    with pytest.raises(ValueError, match=r"bins must be at least 1 .* got 0 bins"):
         metrics.calibration_error(SETS, MARGINALS, bins=0)
     with pytest.raises(ValueError, match=r"marginals from 0 to 1; got 10 bins and 0.0 to 3.0"):
         metrics.calibration_error(SETS, 3.0 * SETS)

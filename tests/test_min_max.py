@@ -13,7 +13,7 @@ from partita import exact
 from partita.divergences import ChiSquare
 from partita.networks import MLP
 from partita.objectives import ExactMLE, Generator, MinMax
-from partita.objectives.min_max import Playing, _play
+from partita.objectives.min_max import MinMaxState, _generator_loss
 from partita.structures import (
     ConditionalBernoulli,
     Hypercube,
@@ -101,7 +101,7 @@ def test_the_generators_gradient_is_that_of_the_enumerated_objective(name, key):
     def estimate(p, key):
         y = jax.lax.stop_gradient(p).sample(5, key=key)
         rewards = jax.vmap(reward)(y)
-        return jax.tree.leaves(eqx.filter_grad(lambda p: _play(p, q, y, rewards)[0])(p))[0]
+        return jax.tree.leaves(eqx.filter_grad(lambda p: _generator_loss(p, q, y, rewards)[0])(p))[0]
 
     found = np.asarray(jax.vmap(estimate, (None, 0))(p, jax.random.split(key, REPEATS)), float)
     assert np.all(np.abs(found.mean(0) - expected) < 4.5 * found.std(0) / np.sqrt(REPEATS) + 1e-6)
@@ -129,7 +129,7 @@ def test_it_trains_with_optimistic_adam(name, key):
 
     assert log_p(solution.model) > log_p(start) + 0.5
     state = solution.state.objective
-    assert isinstance(state, Playing)
+    assert isinstance(state, MinMaxState)
     assert np.abs(_difference(state.generator, made)).max() > 0.01
 
 

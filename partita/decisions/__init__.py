@@ -1,6 +1,6 @@
-"""From a distribution to an answer: p(.|x) comes first, and the best answer follows from it and the loss.
+"""Decision rules: from p(.|x) to the output with the smallest expected loss.
 
-A rule reads a `Joint`, which describes p(.|x) and knows no model, or marginals where these suffice. It minimizes the
+A rule takes a `Joint`, which represents p(.|x) without the model, or marginals where these suffice. It minimizes the
 expected loss over all rankings, or over all label sets, whether in Y or not.
 
 >>> from partita.structures import Hypercube
@@ -9,7 +9,7 @@ expected loss over all rankings, or over all label sets, whether in Y or not.
 ([[0, 0]], [[1, 0]])
 """
 
-from .distribution import Joint, joint, preferences, top_k
+from .distribution import Joint, TopOutputs, joint, preferences, top_k
 from .rules import F1, AbstractRule, Answer, Borda, Hamming, Kemeny, MicroF1, Mode
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Kemeny",
     "MicroF1",
     "Mode",
+    "TopOutputs",
     "joint",
     "preferences",
     "top_k",

@@ -1,7 +1,7 @@
-"""What a decision is made from: p(.|x) as outputs with their probabilities."""
+"""p(.|x) as outputs with their probabilities, from which decisions are made."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,10 +24,26 @@ ADVICE = {
 
 
 class Joint(eqx.Module):
-    """p(.|x) of n rows: outputs, (n, m, *y) or (m, *y) for all rows alike, and their probabilities, (n, m).
+    """p(.|x) of n rows as outputs with probabilities.
 
-    Weights are scaled to sum to one. `exact`: these are all outputs and their exact probabilities; otherwise they are
-    draws, in which an output may come more than once.
+    Parameters
+    ----------
+    space
+        The output space Y.
+    y
+        The outputs, of shape (n, m, *y), or (m, *y) if all rows share them.
+    weight
+        Their weights, of shape (n, m), which are scaled to sum to one in each row.
+    exact
+        Whether these are all outputs with their exact probabilities; otherwise they are draws, in which an output may
+        occur more than once.
+
+    Examples
+    --------
+    >>> from partita.structures import Hypercube
+    >>> p = Joint(Hypercube(2), [[0, 0], [1, 0], [1, 1]], [[0.4, 0.35, 0.25]], exact=True)
+    >>> p.marginals().round(4).tolist()
+    [[0.6, 0.25]]
     """
 
     space: AbstractSpace
@@ -43,22 +59,47 @@ class Joint(eqx.Module):
 
     @property
     def effective(self) -> Float[np.ndarray, " n"]:
-        """The effective number of draws of each row, infinite where nothing was drawn; below 20 trust no answer."""
+        """The effective number of draws of each row, infinite if `exact`; below 20 decisions are unreliable."""
         return np.full(len(self.weight), np.inf) if self.exact else 1 / np.sum(self.weight**2, axis=1)
 
     def rows(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The outputs (m, *y) and probabilities (m,) of each row."""
+        """Iterate over the rows.
+
+        Yields
+        ------
+        y : array of shape (m, *y)
+            The outputs of a row.
+        weight : array of shape (m,)
+            Their probabilities.
+        """
         for i, weight in enumerate(self.weight):
             yield (self.y if self._shared else self.y[i]), weight
 
     def mean(self, statistic: Callable[[np.ndarray], np.ndarray]) -> Float[np.ndarray, " n ..."]:
-        """E_p[statistic(y)] of each row; the statistic maps (m, *y) outputs to (m, ...) numbers."""
+        """Compute E_p[statistic(y)] for each row.
+
+        Parameters
+        ----------
+        statistic
+            A function from (m, *y) outputs to (m, *stat) numbers.
+
+        Returns
+        -------
+        array of shape (n, *stat)
+            The expectations.
+        """
         if self._shared:
             return np.tensordot(self.weight, statistic(self.y), 1)
         return np.stack([np.tensordot(weight, statistic(y), 1) for y, weight in self.rows()])
 
     def marginals(self) -> Float[np.ndarray, " n ..."]:
-        """P(y_j = 1) for label sets, (n, k); P(label j has rank p) for rankings, (n, k, k)."""
+        """Compute the marginals of each row.
+
+        Returns
+        -------
+        array of shape (n, k) or (n, k, k)
+            P(y_j = 1 | x) for label sets; P(label j has rank p | x) at [j, p] for rankings.
+        """
         return self.mean(lambda y: np.asarray(jax.vmap(self.space.indicators)(jnp.asarray(y))))
 
     @property
@@ -66,11 +107,44 @@ class Joint(eqx.Module):
         return self.y.ndim == 1 + len(self.space.shape)
 
 
-def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, reference: PyTree = None) -> Joint:
-    """p(.|x) of each x: all of Y with exact probabilities up to 16,384 outputs, `num` draws from there on.
+class TopOutputs(NamedTuple):
+    """The most probable outputs of each of n rows, in falling order of p.
 
-    Draws are from p itself where an exact method reaches; elsewhere from the model's surrogate, or q if it has none,
-    weighted by p over what they were drawn from.
+    Parameters
+    ----------
+    y
+        The outputs, of shape (n, num, *y).
+    probability
+        Their probabilities, of shape (n, num).
+    """
+
+    y: Int[np.ndarray, " n num *y"]
+    probability: Float[np.ndarray, "n num"]
+
+
+def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, reference: PyTree = None) -> Joint:
+    """Compute p(.|x) for each x: exact up to 16,384 outputs, by draws for more.
+
+    Draws are from p if an exact method is affordable; otherwise from the model's surrogate, or q if it has none, with
+    weights in proportion to p over that measure.
+
+    Parameters
+    ----------
+    model
+        The model.
+    x
+        Features, one row each.
+    key
+        A PRNG key, for draws.
+    num
+        The number of draws for each row.
+    reference
+        Measures q(.|x) of the rows; None: the model's own q.
+
+    Returns
+    -------
+    Joint
+        The distributions.
     """
     if budget.can_list(model.space):
         y = model.space.elements()
@@ -89,27 +163,48 @@ def joint(model: EBM, x: Any, *, key: Key | None = None, num: int = 1000, refere
 
 
 def preferences(p: Joint) -> Float[np.ndarray, "n k k"]:
-    """P(label a before label b) at [a, b]; the diagonal is 0."""
-    space: Any = as_joint(p, "preferences", True).space
+    """Compute the probability that one label is ranked before another.
+
+    Parameters
+    ----------
+    p
+        Distributions over rankings.
+
+    Returns
+    -------
+    array of shape (n, k, k)
+        P(label a is ranked before label b | x) at [a, b]; the diagonal is 0.
+    """
+    space: Any = check_joint(p, "preferences", True).space
     return p.mean(lambda y: np.asarray(space.order(jnp.asarray(y))))
 
 
-def top_k(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.ndarray, "n num"]]:
-    """The `num` most probable outputs of each row and their probabilities, in falling order.
+def top_k(p: Joint, num: int) -> TopOutputs:
+    """Find the most probable outputs of each row; `inference.top_k` does so without a joint.
 
-    Of an exact joint: how often an output is drawn does not tell how probable it is. `inference.top_k` needs no joint.
+    Parameters
+    ----------
+    p
+        Distributions with `exact=True`: counts of draws are poor estimates of single probabilities.
+    num
+        How many outputs for each row.
+
+    Returns
+    -------
+    TopOutputs
+        The outputs and their probabilities.
     """
-    found = most_weight(as_joint(p, "top_k"), num)
+    result = largest_weights(check_joint(p, "top_k"), num)
     if not p.exact:
         raise ValueError(
             "top_k needs a joint of all outputs; counts of draws say little about single ones. Ask the model: "
             "inference.top_k(model, x, num)."
         )
-    return found
+    return result
 
 
-def most_weight(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float[np.ndarray, "n num"]]:
-    """The `num` outputs with the largest weights, equal ones added up; where fewer differ, the last again with 0."""
+def largest_weights(p: Joint, num: int) -> TopOutputs:
+    """The `num` distinct outputs with the largest total weights; if there are fewer, the last one again with 0."""
     if not 1 <= num <= p.weight.shape[1]:
         raise ValueError(f"num must be between 1 and the number of outputs, {p.weight.shape[1]}; got {num}.")
     y, probability = [], []
@@ -121,15 +216,15 @@ def most_weight(p: Joint, num: int) -> tuple[Int[np.ndarray, " n num *y"], Float
         best, missing = best[np.argsort(-weight[best])], (0, num - len(best))
         y.append(outputs[np.pad(best, missing, "edge")])
         probability.append(np.pad(weight[best], missing))
-    return np.stack(y), np.stack(probability)
+    return TopOutputs(np.stack(y), np.stack(probability))
 
 
-def as_joint(p: Any, rule: str, rankings: bool | None = None) -> Joint:
-    """p, where it is a joint over what the rule is about."""
+def check_joint(p: Any, rule: str, rankings: bool | None = None) -> Joint:
+    """p, if it is a joint over rankings, or over label sets, as the rule needs; None: over any outputs."""
     if not isinstance(p, Joint):
         raise TypeError(
-            f"{rule} needs a Joint: marginals do not say what comes together. Make one with decisions.joint(model, x); "
-            f"got {type(p).__name__}."
+            f"{rule} needs a Joint: marginals do not contain which labels occur together. Make one with "
+            f"decisions.joint(model, x); got {type(p).__name__}."
         )
     if rankings is not None and rankings != _ranks(p.space):
         raise ValueError(f"{rule} is for {KINDS[rankings]}, but the outputs are of {p.space}. {ADVICE[rankings]}")

@@ -1,4 +1,4 @@
-"""Marginals, order and samples."""
+"""Expectations under p and draws from it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ from ..types import Array, Float, Int, Key, PyTree, Row
 from .rows import check_index, over_rows, row_keys, sum_over_rows
 
 MIN_PARTICLES = 64
-# Draws that each chain keeps at least, to compare it with the others.
-MIN_KEPT = 50
+# The least number of draws of each chain, to compare it with the others.
+MIN_DRAWS = 50
 # How to draw: by name, by a kernel, or by annealing.
 Drawing = str | kernels.AbstractKernel | samplers.AbstractAnnealing
 
@@ -25,13 +25,13 @@ Drawing = str | kernels.AbstractKernel | samplers.AbstractAnnealing
 class Chains(NamedTuple):
     """Draws of several chains for each of n rows, and whether the chains agree.
 
-    Attributes
+    Parameters
     ----------
     y
         The draws, of shape (n, num, *y).
     r_hat
-        Of shape (n,): the largest R-hat over all marginals, near 1 where the chains agree. Far above 1, some modes of p
-        are visited too often, or not at all.
+        Of shape (n,), the largest R-hat over all marginals: near 1 where the chains agree. If it is far above 1, some
+        modes of p are visited too often, or not at all.
     """
 
     y: Int[Array, " n num *y"]
@@ -59,7 +59,7 @@ def marginals(
     x
         Features, one row each.
     method
-        "exact"; or means over draws, by any method of `sample`, or by weighted draws from the surrogate, "importance".
+        "exact"; or the mean over draws, by any method of `sample` or by "importance": weighted draws of the surrogate.
     num
         The number of draws.
     key
@@ -71,6 +71,15 @@ def marginals(
     -------
     array of shape (n, k) or (n, k, k)
         P(y_j = 1 | x) for label sets; P(label j has rank p | x) at [j, p] for rankings.
+
+    Examples
+    --------
+    >>> from partita.couplings import Bilinear
+    >>> from partita.model import Bound, Energy
+    >>> from partita.structures import Cube
+    >>> model = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(2))), Bound())
+    >>> np.asarray(marginals(model, np.array([[2.0, -1.0]])), float).round(4).tolist()
+    [[0.8808, 0.2689]]
     """
     draw = _drawing(model, method, num, burn_in, thin)
     fn = exact.marginals if draw is None else eqx.Partial(_mean, draw, _indicators)
@@ -159,14 +168,15 @@ def sample(
     key
         A PRNG key.
     method
-        "exact", independent draws. Where nothing exact reaches: a kernel of `kernels`, one chain per row from the
-        surrogate's r (or q); "sequential", or an annealing estimator of `samplers`, draws from its particles.
+        "exact", independent draws. Where no exact method is affordable: a kernel of `kernels`, one chain per row that
+        starts at a draw from the surrogate's r (or q); "sequential", or an annealing estimator of `samplers`, draws
+        from its particles.
     burn_in
-        Steps of a chain that are left out at its start.
+        The number of steps of a chain before the first draw.
     thin
-        Every how many steps a draw is kept.
+        The number of steps of a chain from draw to draw.
     index
-        Positions in the training set: for f other than KL chains need the learned tau, and a `model.Table` these.
+        Positions in the training set, which a `model.Table` needs: for f other than KL chains use the learned tau.
     reference
         Measures q(.|x) of the rows; None: the model's own q.
 
@@ -197,7 +207,7 @@ def sample_chains(
     index: Any = None,
     reference: PyTree = None,
 ) -> Chains:
-    """Draw from several chains for each x that start far apart: half from the surrogate's r, half from q.
+    """Draw from several chains for each x, half of which start at draws from the surrogate's r, half from q.
 
     Parameters
     ----------
@@ -252,8 +262,8 @@ def weighted_draws(
     weight : array of shape (num,)
         Their weights.
     """
-    y, weighted = sampling.outputs(model, row, key=key)
-    return y, samplers.masses(model, weighted, samplers.root(model, weighted))
+    y, g, log_weight = sampling.draw(model, row, key=key)
+    return y, samplers.masses(model, g, log_weight, samplers.tau_of_unit_mass(model, g, log_weight))
 
 
 def _sample_exactly(num: int, model: EBM, row: Row, key: Key) -> Array:
@@ -263,7 +273,7 @@ def _sample_exactly(num: int, model: EBM, row: Row, key: Key) -> Array:
 def _run_chain(
     kernel: kernels.AbstractKernel, num: int, burn_in: int, thin: int, model: EBM, row: Row, key: Key
 ) -> tuple[Array, Array]:
-    """One chain, from the surrogate's r."""
+    """Draws of one chain that starts at a draw from the surrogate's r, with equal weights."""
     p = kernels.target(model, row)
     start_key, run_key = jax.random.split(key)
     start = p.r.sample(1, key=start_key)
@@ -274,16 +284,16 @@ def _run_chain(
 def _run_chains(
     kernel: kernels.AbstractKernel, num: int, chains: int, burn_in: int, model: EBM, row: Row, key: Key
 ) -> Chains:
-    """Several chains, and how far they agree."""
+    """Draws of several chains, and their R-hat."""
     p = kernels.target(model, row)
     r_key, q_key, run_key = jax.random.split(key, 3)
-    half, kept = chains // 2, max(MIN_KEPT, -(-num // chains))
+    half, draws = chains // 2, max(MIN_DRAWS, -(-num // chains))
     starts = jnp.concatenate([p.r.sample(half, key=r_key), row.q.sample(chains - half, key=q_key)])
-    y, _ = kernels.run(kernel, p, starts, kept, burn_in=burn_in, key=run_key)
+    y, _ = kernels.run(kernel, p, starts, draws, burn_in=burn_in, key=run_key)
     indicators = jax.vmap(jax.vmap(model.space.indicators))(y)
-    # Of a label that no chain ever moves there is nothing to compare.
+    # Labels that no chain ever moves have no R-hat.
     r_hat = jnp.nan_to_num(kernels.r_hat(indicators), nan=1.0, posinf=jnp.inf).max()
-    # Step by step over all chains, as many of these draws as are asked for, evenly spread.
+    # In the order of the steps over all chains, `num` of the draws, evenly spread.
     by_step = jnp.swapaxes(y, 0, 1).reshape(-1, *model.space.shape)
     return Chains(by_step[np.linspace(0, len(by_step) - 1, num).astype(int)], r_hat)
 
@@ -315,7 +325,7 @@ def _order(space: AbstractRankings, y: Array) -> Array:
 def _expectation(
     fn: Callable, model: EBM, x: Any, method: Drawing, key: Key | None, index: Any, reference: PyTree
 ) -> Any:
-    """fn of every row; it takes a key where it draws."""
+    """Call fn for every row, with a key unless it is exact."""
     index = _chain_index(model, x, method, index)
     if method == "exact":
         values = sum_over_rows(fn, model, x, index=index, reference=reference)
@@ -325,13 +335,13 @@ def _expectation(
 
 
 def _chain_index(model: EBM, x: Any, method: Drawing, index: Any) -> Any:
-    """Chains under f other than KL need the learned tau."""
+    """Check the index, which chains need under f other than KL, because they use the learned tau."""
     learned = isinstance(method, kernels.AbstractKernel) and not isinstance(model.f, KL)
     return check_index(model, index, x, learned=learned)
 
 
 def _drawing(model: EBM, method: Drawing, num: int, burn_in: int, thin: int) -> Callable | None:
-    """What draws (model, row, key) -> (outputs, weights); None for "exact"."""
+    """A function (model, row, key) -> (outputs, weights); None for "exact"."""
     if num < 1:
         raise ValueError(f"num must be at least 1 draw per row; got {num}.")
     if isinstance(method, kernels.AbstractKernel):

@@ -20,7 +20,7 @@ from .rows import over_rows, row_keys, sum_over_rows
 class Mode(NamedTuple):
     """A most probable output of each of n rows.
 
-    Attributes
+    Parameters
     ----------
     y
         The outputs, of shape (n, *y).
@@ -35,7 +35,7 @@ class Mode(NamedTuple):
 class TopK(NamedTuple):
     """The most probable outputs of each of n rows, in falling order of p.
 
-    Attributes
+    Parameters
     ----------
     y
         The outputs, of shape (n, num, *y).
@@ -71,8 +71,8 @@ def mode(
         Features, one row each.
     method
         "exact"; "search", or a `search.LocalSearch` with numbers of your choice, for a y that no single local move
-        makes more likely, which need not be a most probable one; "auto", exact where a method serves, and elsewhere by
-        search, given the `key` that it needs.
+        makes more likely, which need not be a most probable one; "auto", exact if a method is affordable, else a search
+        if there is a `key`.
     key
         A PRNG key, for searches.
     reference
@@ -86,7 +86,17 @@ def mode(
     Raises
     ------
     budget.TooLargeError
-        If no exact method reaches, and a search is not asked for or has no key.
+        If no exact method is affordable, and a search is not asked for or has no key.
+
+    Examples
+    --------
+    >>> from partita.couplings import Bilinear
+    >>> from partita.model import Bound, Energy
+    >>> from partita.structures import Birkhoff
+    >>> model = EBM(Energy(eqx.nn.Identity(), Bilinear(Birkhoff(3))), Bound())
+    >>> x = np.array([[[0.0, 2.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]])  # the score of each label at each rank
+    >>> mode(model, x).tolist()
+    [[1, 0, 2]]
     """
     return mode_with_method(model, x, method=method, key=key, reference=reference).y
 
@@ -140,11 +150,11 @@ def top_k(
     num
         How many outputs for each row.
     method
-        "exact"; "search", or a `search.PoolSearch` with numbers of your choice; "auto", exact where a method serves
-        (all that `log_partition` has, and for linear scores of rankings assignments, at any size), and elsewhere by
-        search, given the `key` that it needs.
+        "exact"; "search", or a `search.PoolSearch` with numbers of your choice; "auto", exact if a method is affordable
+        (those of `log_partition`, and for linear scores of rankings assignments, at any size), else a search if there
+        is a `key`.
     normalizer
-        A method of `log_partition`; "auto", exact where one serves, else "learned".
+        A method of `log_partition`; "auto", "exact" if that is affordable, else "learned".
     key
         A PRNG key, for searches and normalizers that draw.
     index, reference
@@ -177,8 +187,8 @@ def top_k(
 def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Array, " n *y"]:
     """Find the y nearest to argmax over C of g(x, mu) - Omega(mu) for each x.
 
-    This is the prediction of models trained with `objectives.GeneralizedFenchelYoung`. On emotions it has 78 % of the
-    labels right with SquaredNorm, where `mode` has 62 %.
+    This is the prediction of models trained with `objectives.GeneralizedFenchelYoung`. On emotions it predicts 78 % of
+    the labels correctly with SquaredNorm, `mode` 62 %.
 
     Parameters
     ----------
@@ -195,18 +205,20 @@ def relaxed_mode(model: EBM, x: Any, regularizer: AbstractRegularizer) -> Int[Ar
         The outputs.
     """
     polytope = model.g.coupling.polytope
-    mu = over_rows(eqx.Partial(_relaxed, regularizer), model, x)
     assignments = polytope.assignments(Uniform(polytope.space)) if _on_host(polytope) else None
-    return mu if assignments is None else jnp.asarray(assignments.argmax(np.asarray(mu)))
+    if assignments is None:
+        return over_rows(eqx.Partial(_relaxed_output, regularizer), model, x)
+    mu = over_rows(eqx.Partial(_relaxed_argmax, regularizer), model, x)
+    return jnp.asarray(assignments.argmax(np.asarray(mu)))
 
 
 def _has_mode(model: EBM) -> bool:
-    """Whether the most probable output is found at any size of Y: that of linear scores, where q only excludes."""
+    """Whether the mode is exact at any size of Y: scores are linear, and q is uniform where it is positive."""
     return model.g.coupling.is_linear and model.q.only_excludes
 
 
 def _is_exact(model: EBM, method: Any, key: Key | None, *, at_any_size: bool) -> bool:
-    """Whether to answer exactly: where a search is not asked for, and is not needed or cannot be done."""
+    """Whether to use an exact method: a search is not asked for, and is not needed or has no key."""
     if method not in ("auto", "exact"):
         return False
     return at_any_size or method == "exact" or key is None or budget.reaches(model)
@@ -246,11 +258,14 @@ def _search(search: LocalSearch | PoolSearch, model: EBM, row: Row, key: Key, **
     return search(model, row, key=key, **options)
 
 
-def _relaxed(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
-    """The relaxed argmax, rounded unless that is left to the host."""
+def _relaxed_argmax(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
     coupling = model.g.coupling
-    mu = argmax.oracle(coupling, regularizer)(coupling, row.theta).mu
-    return mu if _on_host(coupling.polytope) else argmax.rounded(coupling.polytope, mu)
+    return argmax.oracle(coupling, regularizer)(coupling, row.theta).mu
+
+
+def _relaxed_output(regularizer: AbstractRegularizer, model: EBM, row: Row) -> Array:
+    mu = _relaxed_argmax(regularizer, model, row)
+    return argmax.nearest_output(model.g.coupling.polytope, mu)
 
 
 def _on_host(polytope: AbstractPolytope) -> bool:
@@ -266,7 +281,7 @@ def _log_probs(model: EBM, row: Row, y: Array, tau: Array) -> Array:
 
 
 def _check_search(method: Any, search: Any) -> Any:
-    """The search to use where one is needed."""
+    """The search to use if one is needed: the method, or the default."""
     if isinstance(method, type(search)):
         return method
     if method not in ("auto", "exact", "search"):

@@ -1,4 +1,4 @@
-"""Total masses, 1 where tau is right: how far the learned normalizer can be trusted, and the constant that mends it."""
+"""Total masses, 1 where tau is right: how accurate the learned normalizer is, and the constant that corrects it."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,37 +13,37 @@ from .. import budget, exact
 from ..divergences import KL
 from ..kernels import Gibbs, target
 from ..model import EBM, Shifted
-from ..samplers import AnnealedImportanceSampling, Weighted, root
+from ..samplers import AnnealedImportanceSampling, tau_of_unit_mass
 from ..structures import AbstractMeasure, with_share_of_q
 from ..types import Array, Float, Key, PyTree, Row, Scalar
 from .rows import check_index, over_rows, row_keys, sum_over_rows
 
 MIN_EFFECTIVE = 10
 METHODS = ("auto", "exact", "sampled")
-# Chains from q to p: independent, and hot, so that they reach the modes that the draws miss.
+# Independent chains that start at q, so that they reach modes that the draws miss.
 ANNEALING = AnnealedImportanceSampling(chains=64, temperatures=64, moves=1, hot=True, kernel=Gibbs())
-# Draws with a weight above so many times the mass are left to the chains.
+# Outputs with a weight above so many times the mass are summed by the chains, not by the draws.
 HEAVIEST = 10.0
 # Share of the draws from q.
 DEFENSE = 0.1
-# Float32 sums of scores are off by less than so many roundings of the sum of their absolute terms.
+# The error of float32 sums of scores is below so many roundings of the sum of their absolute terms.
 ROUNDINGS = 2
 
 
 class Normalization(NamedTuple):
     """Whether p(.|x) sums to one, for each of n rows.
 
-    Attributes
+    Parameters
     ----------
     mass
         Of shape (n,), as are the next three: the total mass sum_y q (f+*)'(g - tau), summed exactly or estimated.
     low, high
-        It lies between them with the given confidence. Of an exact mass they are its rounding error apart. They are 0
-        and infinite (or a certain lower bound and infinite) where the draws tell nothing: such an interval is open.
+        An interval that contains the mass with the given confidence; for an exact mass its rounding error. Where there
+        are too few effective draws the interval is open: low is 0 or a certain lower bound, and high is infinite.
     effective
-        Effective number of draws, infinite for an exact mass. An interval from fewer than 10 is open.
+        The effective number of draws, infinite for an exact mass. With fewer than 10 the interval is open.
     confidence, tolerance
-        As they were asked for.
+        The arguments of `normalization`.
     """
 
     mass: np.ndarray
@@ -55,16 +55,16 @@ class Normalization(NamedTuple):
 
     @property
     def left_out(self) -> int:
-        """How many rows with an open interval `error` and `verdict` leave out.
+        """The number of rows with an open interval that `error` and `verdict` leave out.
 
-        All of them where they are at most a tenth of the rows, or one of at least 3; otherwise none.
+        All of these rows if they are at most a tenth, or one of at least 3; otherwise none.
         """
         num, n = int(np.isinf(self.high).sum()), len(self.high)
         return num if 10 * num <= n or (num == 1 and n >= 3) else 0
 
     @property
     def error(self) -> tuple[float, float]:
-        """Least and largest mean |log mass| that the intervals allow."""
+        """The least and the largest mean |log mass| that the intervals allow, in nats."""
         rows = np.isfinite(self.high) if self.left_out else np.full(len(self.high), True)
         with np.errstate(divide="ignore"):
             low, high = np.log(self.low[rows]), np.log(self.high[rows])
@@ -74,10 +74,10 @@ class Normalization(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """About the mean over the rows of |log mass|, which for KL is |LSE - tau|.
+        """The verdict on the mean |log mass| over the rows, which for KL is |LSE - tau|.
 
-        "normalized" where it is below the tolerance, "not normalized" where it is above, "undecided" where the
-        intervals do not tell.
+        "normalized" if it is below the tolerance, "not normalized" if it is above, "undecided" if the intervals allow
+        both.
         """
         least, largest = self.error
         if largest <= self.tolerance:
@@ -97,7 +97,7 @@ def normalization(
     index: Any = None,
     reference: PyTree = None,
 ) -> Normalization:
-    """Compute the total mass sum_y q (f+*)'(g - tau) of each x, 1 where tau is right, and a verdict on all of them.
+    """Compute the total mass sum_y q (f+*)'(g - tau) of each x, 1 if tau is right, and a verdict on all of them.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ def normalization(
     x
         Features, one row each.
     method
-        "exact" sums over Y, by any method of `exact`. "sampled" estimates by `num` draws from a mixture that covers
-        the modes known to the surrogate, and by annealed chains that start at q and look for others; it needs a `key`.
-        "auto" is "exact" wherever that can be done.
+        "exact", a sum over Y. "sampled", an estimate from `num` draws of a mixture that covers the modes known to the
+        surrogate, and from annealed chains that start at q and find others; it needs a `key`. "auto", "exact" where
+        that is affordable.
     key
         A PRNG key, for "sampled".
     num
@@ -130,7 +130,18 @@ def normalization(
     Raises
     ------
     budget.TooLargeError
-        If method="exact" and nothing exact reaches so far.
+        If method="exact" and no exact method is affordable.
+
+    Examples
+    --------
+    For independent labels the surrogate's bound is the log-partition:
+
+    >>> from partita.couplings import Bilinear
+    >>> from partita.model import Bound, Energy
+    >>> from partita.structures import Cube
+    >>> model = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(2))), Bound())
+    >>> normalization(model, np.array([[2.0, -1.0]])).verdict
+    'normalized'
     """
     if not 0 < confidence < 1 or not tolerance > 0:
         raise ValueError(f"confidence must be between 0 and 1 and tolerance positive; got {confidence}, {tolerance}.")
@@ -147,7 +158,7 @@ def normalization(
 
 
 def recalibrate(model: EBM, x: Any, *, key: Key, num: int = 1000, index: Any = None, reference: PyTree = None) -> EBM:
-    """Add the constant to tau that minimizes the objective on these x: their mean mass becomes 1.
+    """Add the constant to tau with which the mean mass of these x is 1, the minimum of the objective in it.
 
     Parameters
     ----------
@@ -172,7 +183,7 @@ def recalibrate(model: EBM, x: Any, *, key: Key, num: int = 1000, index: Any = N
     draws = over_rows(
         eqx.Partial(_draw, num), model, x, jax.random.split(key, np.shape(x)[0]), index=index, reference=reference
     )
-    shift = root(model, Weighted(*(a.ravel() for a in draws)))
+    shift = tau_of_unit_mass(model, *(a.ravel() for a in draws))
     return eqx.tree_at(lambda model: model.tau, model, Shifted(model.tau, shift))
 
 
@@ -188,13 +199,13 @@ class _Interval(NamedTuple):
 def _exact_interval(model: EBM, row: Row) -> _Interval:
     tau = model.log_partition(row)
     mass, slope = jax.value_and_grad(lambda tau: exact.mass(model, row, tau))(tau)
-    # Under KL the mass is its own slope; elsewhere g - tau matters as much as the slope says.
+    # Under KL the mass is its own slope; for other f errors of g - tau are amplified by the slope.
     relative = jnp.maximum(-slope / mass, 1) * _rounding(model, row, tau)
     return _Interval(jnp.log(mass), jnp.log(mass) - relative, jnp.log(mass) + relative, jnp.asarray(jnp.inf))
 
 
 def _rounding(model: EBM, row: Row, tau: Scalar) -> Scalar:
-    """What g - tau may be off by: scores are sums of terms that are at most the parameters in size."""
+    """A bound of the rounding error of g - tau: scores are sums of terms no larger than the parameters."""
     parameters = eqx.filter((model.g.coupling, row.theta), eqx.is_inexact_array)
     size = sum(jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(parameters))
     # Probabilities are computed in float32, also where masses are summed in double precision.
@@ -202,7 +213,7 @@ def _rounding(model: EBM, row: Row, tau: Scalar) -> Scalar:
 
 
 def _draw(num: int, model: EBM, row: Row, key: Key) -> tuple[Array, Array]:
-    """g - tau and log q/r of `num` draws from r, a mixture of all the modes that the surrogate knows and of q."""
+    """g - tau and log q/r of `num` draws from r, a mixture of all modes known to the surrogate and of q."""
     r_key, draw_key = jax.random.split(key)
     r = _proposal(model, row, r_key)
     y = r.sample(num, key=draw_key)
@@ -226,7 +237,7 @@ def _sampled_interval(num: int, z: Scalar, model: EBM, row: Row, key: Key) -> _I
     chains = ANNEALING.draw(model, row, key=anneal_key, tau=tau)
     mass, low, high, effective = _interval(draws, chains.log_weight, log_weight(chains.y), z)
     rounding = _rounding(model, row, tau)
-    # A bound of the log-partition is certain. It also holds where the draws tell nothing.
+    # The bound of the log-partition is certain, also where there are too few effective draws.
     bound = row.surrogate.tau - tau if row.surrogate is not None and isinstance(model.f, KL) else -jnp.inf
     low, high = jnp.maximum(low, bound) - rounding, high + rounding
     return _Interval(jnp.clip(mass, low, high), low, high, effective)
@@ -238,8 +249,8 @@ def _interval(
     """log mass from the log-weights p/r of draws from r, of annealed chains, and p/r where the chains end.
 
     Outputs that r covers, p/r <= 10 mass, are summed by draws from r: weights are bounded, and so is the error. All
-    others are summed by the chains. Neither side may trust what happens not to be drawn: the lower one adds, as
-    Wilson's interval does, what a draw of the largest weight can change, the upper one also what a chain can.
+    others are summed by the chains. Both ends allow for outputs that happen not to be drawn: as in Wilson's interval
+    the lower one adds the effect of a draw of the largest weight, the upper one also that of a chain.
     """
     top = jnp.maximum(_log_mean(draws), _log_mean(chains))
     top = jnp.where(jnp.isfinite(top), top, 0)

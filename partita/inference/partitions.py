@@ -1,4 +1,4 @@
-"""Log-partitions, exact, learned or estimated, log-probabilities, and models that hold some labels as known."""
+"""Log-partitions, exact, learned or estimated, log-probabilities, and models conditioned on known labels."""
 
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 from .. import exact, partial, samplers
 from ..divergences import KL
 from ..model import EBM
+from ..partial import ConditionalModel
 from ..training.checks import check_mask, check_outputs
 from ..types import Array, Bool, Float, Key, PyTree, Row, Scalar
 from .rows import check_index, over_rows, row_keys, sum_over_rows
@@ -26,7 +27,7 @@ Method = str | samplers.AbstractEstimator
 class LogPartition(NamedTuple):
     """Log-partitions of n rows with their errors.
 
-    Attributes
+    Parameters
     ----------
     value
         The log-partitions, of shape (n,).
@@ -48,7 +49,9 @@ def log_partition(
     index: Any = None,
     reference: PyTree = None,
 ) -> Float[Array, " n"]:
-    """Compute the tau that normalizes p(.|x) for each x, relative to the reference q, a probability.
+    """Compute the log-partition of each x: the tau that makes p(.|x) sum to one, relative to a probability q.
+
+    For KL it is LSE = log E_q[exp g(x, y)], for other f the multiplier of the constraint.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ def log_partition(
     key
         A PRNG key, for methods that draw.
     counting
-        Whether to give the sum over Y without q (the paper's sum of softplus), tau + log |Y|; for KL and uniform q.
+        Whether to sum over Y without q, as the paper does, which is tau + log |Y|; for KL and uniform q.
     index
         Positions in the training set, which a `model.Table` needs for "learned".
     reference
@@ -76,9 +79,21 @@ def log_partition(
     Raises
     ------
     budget.TooLargeError
-        If method="exact" and no exact method reaches so far.
+        If method="exact" and no exact method is affordable.
     UnseenRowError
         If method="learned", tau is a `model.Table`, and there is no `index`.
+
+    Examples
+    --------
+    Two labels whose logits are the features themselves, summed over the four label sets:
+
+    >>> from partita.couplings import Bilinear
+    >>> from partita.model import Bound, Energy
+    >>> from partita.structures import Cube
+    >>> model = EBM(Energy(eqx.nn.Identity(), Bilinear(Cube(2))), Bound())
+    >>> x = np.array([[0.0, 0.0], [2.0, -1.0]])
+    >>> np.asarray(log_partition(model, x, counting=True), float).round(4).tolist()  # log 4, log((1 + e^2) (1 + e^-1))
+    [1.3863, 2.4402]
     """
     _check_counting(model, counting)
     estimator = _check_method(model, method)
@@ -102,8 +117,8 @@ def log_partition_with_error(
 ) -> LogPartition:
     """Compute log-partitions as `log_partition` does, with their errors.
 
-    Errors are: of "exact", rounding, and infinite where the bound of the divergence keeps a density down; of the
-    estimators, one standard error; of "learned", its distance from an estimate by importance sampling.
+    The error is for "exact" the rounding error, or infinite where a density reaches the bound of the divergence; for
+    estimators the standard error; for "learned" the distance from an estimate by importance sampling.
 
     Parameters
     ----------
@@ -154,31 +169,27 @@ def log_prob(
         As for `log_partition`, by which p is normalized.
     mask
         Missing labels or ties, as in `Batch`: p is then summed over all outputs that agree. That sum is exact where it
-        is cheap; elsewhere it comes from the log-partition, by the same method, with what is observed held.
+        is cheap; elsewhere it is the log-partition of the model conditioned on what is known, by the same method.
 
     Returns
     -------
     array of shape (n,)
-        The log-probabilities.
+        The log-probabilities, in nats.
     """
     n = np.shape(x)[0]
     y, mask = jnp.asarray(check_outputs(model.space, y, n)), check_mask(model.space, mask, n)
     if mask is not None and not partial.is_summed_exactly(model):
-        return log_prob_partial(model, x, y, mask, method=method, key=key, reference=reference)
+        return _log_prob_partial(model, x, y, mask, method=method, key=key, reference=reference)
     if method == "exact":
         return sum_over_rows(_exact_log_prob, model, x, y, mask, reference=reference)
     tau = log_partition(model, x, method=method, key=key, index=index, reference=reference)
     return over_rows(_log_prob, model, x, y, mask, tau, reference=reference)
 
 
-def given(model: EBM, x: Any, known: Any, *, reference: PyTree = None) -> tuple[EBM, PyTree]:
-    """Condition a model on what is known of y: every answer takes the model and the reference that this returns.
+def given(model: EBM, x: Any, known: Any, *, reference: PyTree = None) -> ConditionalModel:
+    """Condition a model on what is known of the output of each x.
 
-    Labels are held by a reference that excludes other outputs, and so the surrogate holds them too. The normalizer of
-    the conditional model is not learned: its tau is the surrogate's bound.
-
-        conditional, reference = inference.given(model, x, known)
-        inference.marginals(conditional, x, reference=reference)  # also mode, sample, before, log_prob, ...
+    All other functions then take the model and the reference that this one returns.
 
     Parameters
     ----------
@@ -194,38 +205,48 @@ def given(model: EBM, x: Any, known: Any, *, reference: PyTree = None) -> tuple[
 
     Returns
     -------
-    model : EBM
-        The model of p(y | x, what is known of y).
-    reference : AbstractMeasure
-        The reference of each row that holds what is known of it.
+    ConditionalModel
+        The model of p(y | x, known), and the references of the rows.
 
     Raises
     ------
     ValueError
         If what is known contradicts itself or has probability 0, or the reference cannot be conditioned.
+
+    Examples
+    --------
+    Sets of one of three labels, where the second label is known to be off:
+
+    >>> from partita.couplings import Bilinear
+    >>> from partita.model import Bound, Energy
+    >>> from partita.structures import Hypersimplex
+    >>> model = EBM(Energy(eqx.nn.Identity(), Bilinear(Hypersimplex(3, 1))), Bound())
+    >>> x = np.zeros((1, 3))
+    >>> conditional, reference = given(model, x, known=[-1, 0, -1])
+    >>> round(float(log_prob(conditional, x, [[0, 0, 1]], reference=reference)[0]), 4)
+    -0.6931
     """
     y, mask = partial.check_known(model.space, known, np.shape(x)[0])
-    conditional, reference, log_q = partial.hold(model, y, mask, reference)
+    conditional, log_q = partial.condition_model(model, y, mask, reference)
     if (impossible := np.flatnonzero(np.isneginf(log_q))).size:
         raise ValueError(
             f"What is known of {impossible.size} rows has probability 0 under the reference, the first is row "
-            f"{impossible[0]}: nothing can be said given that."
+            f"{impossible[0]}: p cannot be conditioned on that."
         )
-    return conditional, reference
+    return conditional
 
 
 def evidence(
     model: EBM, x: Any, known: Any, *, method: Method = "exact", key: Key | None = None, reference: PyTree = None
 ) -> Float[Array, " n"]:
-    """Compute log P(the known labels | x), the sum of p over all y that agree with them.
+    """Compute log P(known labels | x), the log of the sum of p over all y that agree with them.
 
     Parameters
     ----------
     model, x, known
         As for `given`.
     method
-        That of `log_partition`, asked with the labels held and without; not "learned", which has no value with them
-        held.
+        That of `log_partition`, used with and without the known labels; not "learned", which has no value with them.
     key
         A PRNG key, for methods that draw.
     reference
@@ -237,34 +258,19 @@ def evidence(
         The log-probabilities.
     """
     y, mask = partial.check_known(model.space, known, np.shape(x)[0])
-    return log_prob_partial(model, x, y, mask, method=method, key=key, reference=reference)
+    return _log_prob_partial(model, x, y, mask, method=method, key=key, reference=reference)
 
 
-def log_prob_partial(
+def _log_prob_partial(
     model: EBM, x: Any, y: Array, mask: Array, *, method: Method, key: Key | None, reference: PyTree
 ) -> Float[Array, " n"]:
-    """Compute log of the sum of p over all outputs that agree with (y, mask), by holding what is observed.
-
-    Parameters
-    ----------
-    model, x
-        As for `given`.
-    y, mask
-        Outputs known in part, as in `Batch`.
-    method, key, reference
-        As for `evidence`.
-
-    Returns
-    -------
-    array of shape (n,)
-        The log-probabilities.
-    """
+    """The log of the sum of p over all outputs that agree with (y, mask), as a ratio of two partitions."""
     if method == "learned":
         raise ValueError("The normalizer given known labels is not learned; use 'exact', 'importance' or 'annealed'.")
-    conditional, references, log_q = partial.hold(model, y, mask, reference)
-    inside_key, whole_key = (None, None) if key is None else jax.random.split(key)
-    inside = log_partition(conditional, x, method=method, key=inside_key, reference=references)
-    return log_q + inside - log_partition(model, x, method=method, key=whole_key, reference=reference)
+    conditional, log_q = partial.condition_model(model, y, mask, reference)
+    inside_key, total_key = (None, None) if key is None else jax.random.split(key)
+    inside = log_partition(conditional.model, x, method=method, key=inside_key, reference=conditional.reference)
+    return log_q + inside - log_partition(model, x, method=method, key=total_key, reference=reference)
 
 
 def _check_counting(model: EBM, counting: bool) -> None:
@@ -287,13 +293,13 @@ def _check_method(model: EBM, method: Method) -> samplers.AbstractEstimator | No
 def _compute(
     model: EBM, x: Any, estimator: samplers.AbstractEstimator | None, keys: Array | None, reference: PyTree
 ) -> LogPartition:
-    """By an estimator, or exactly."""
+    """Log-partitions by an estimator, or exactly where it is None."""
     if estimator is not None:
         estimate = over_rows(eqx.Partial(_estimate, estimator), model, x, keys, reference=reference)
         return LogPartition(estimate.value, estimate.error)
     tau, capped = sum_over_rows(_exact, model, x, reference=reference)
     rounding = jnp.finfo(tau.dtype).eps * (jnp.abs(tau) + model.space.log_size)
-    # Where the bound of the divergence keeps a density down, p is not that of f itself.
+    # Where a density reaches the bound of the divergence, p is not that of f itself.
     return LogPartition(tau, jnp.where(capped, jnp.inf, rounding))
 
 

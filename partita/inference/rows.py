@@ -1,4 +1,4 @@
-"""How every answer goes over the rows of x: a function of one row, under vmap and jit, in chunks of fixed shapes."""
+"""A function of one row applied to all rows of x, under vmap and jit, in chunks of fixed shapes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,15 +29,15 @@ def sum_over_rows(
 ) -> Any:
     """Call a function for every row as `over_rows` does, for exact sums.
 
-    For f other than KL in double precision: there probabilities depend on g - tau, not on ratios, and densities of
-    Jensen-Shannon and reverse KL need more digits the more outputs there are.
+    For f other than KL it computes in double precision: probabilities then depend on g - tau, not on ratios, and
+    densities of Jensen-Shannon and reverse KL need more digits the more outputs there are.
 
     Parameters
     ----------
     fn, model, x, *args, index, reference
         As for `over_rows`.
     width
-        The number of outputs that a row answers with.
+        The number of outputs in the result of a row.
     sharpen
         False keeps the bound that f has in float32, with which a learned tau was trained.
 
@@ -147,7 +147,7 @@ def check_index(model: EBM, index: Any, x: Any, *, learned: bool) -> Int[Array, 
     x
         Features, one row each.
     learned
-        Whether the learned tau is asked for, so that a table cannot do without them.
+        Whether the learned tau is evaluated, for which a table needs the positions.
 
     Returns
     -------

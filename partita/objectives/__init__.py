@@ -1,4 +1,4 @@
-"""Objectives: what is minimized over g and tau. Each is a small class with the same two methods."""
+"""Objectives: the losses that are minimized over g and tau, one class each, with the methods `init` and `loss`."""
 
 from .base import AbstractEnergyObjective, AbstractObjective
 from .contrastive import NCE, ConcreteScoreMatching, PseudoLikelihood, RatioMatching

@@ -1,4 +1,4 @@
-"""What all objectives share."""
+"""The contract of objectives, and functions that several of them use."""
 
 import abc
 import math
@@ -19,18 +19,59 @@ Info = dict[str, Scalar]
 
 
 class AbstractObjective(eqx.Module):
-    """A loss to minimize. `state` is whatever it carries from step to step: chains, generators, nothing."""
+    """A loss to minimize over the parameters of a model.
+
+    An objective may carry a state from step to step: chains, a generator, or None.
+    """
 
     @abc.abstractmethod
     def loss(self, model: EBM, state: PyTree, batch: Batch, *, key: Key) -> tuple[Scalar, tuple[PyTree, Info]]:
-        """Mean loss over the batch; the next state; numbers worth recording."""
+        """Compute the mean loss over a batch.
+
+        Parameters
+        ----------
+        model
+            The model.
+        state
+            The state, from `init` or from the step before.
+        batch
+            Rows of data.
+        key
+            A PRNG key.
+
+        Returns
+        -------
+        loss : scalar
+            The mean over the rows, each with its weight; in nats for likelihoods under KL. Lower is better.
+        state_and_info : tuple
+            The next state, and scalars to record by name.
+        """
 
     def init(self, model: EBM, *, key: Key) -> PyTree:
-        """The first state."""
+        """Make the first state.
+
+        Parameters
+        ----------
+        model
+            The model.
+        key
+            A PRNG key.
+
+        Returns
+        -------
+        pytree
+            The state, None by default.
+        """
         return None
 
     def check(self, model: EBM) -> None:
-        """Raise where this objective cannot serve the model; called before any work."""
+        """Raise a ValueError if the objective does not support a model; called before training.
+
+        Parameters
+        ----------
+        model
+            The model.
+        """
 
     @property
     def trains_tau(self) -> bool:
@@ -38,17 +79,35 @@ class AbstractObjective(eqx.Module):
         return True
 
     def preferred_optimizer(self) -> Callable[[Any], optax.GradientTransformation]:
-        """The optimizer of a `Solver` that is given none."""
+        """Choose the optimizer of a `Solver` that has none.
+
+        Returns
+        -------
+        callable
+            A function from a learning rate to an optax optimizer.
+        """
         return optax.adam
 
     def credible(self, model: EBM) -> tuple[float, float]:
-        """(the least value, the largest rise above the start) with which a run can end that has not diverged; infinite
-        where the value of the loss does not tell."""
+        """Compute the range of losses at the end of a run that has not diverged.
+
+        Parameters
+        ----------
+        model
+            The model.
+
+        Returns
+        -------
+        least : float
+            The least value of the loss; -inf if there is none.
+        rise : float
+            The largest rise above the value at the start; inf if there is none.
+        """
         return -math.inf, math.inf
 
 
 class AbstractEnergyObjective(AbstractObjective):
-    """Learns g alone: the learned tau has no part in the loss."""
+    """A loss of g alone, in which the learned tau does not occur."""
 
     @property
     def trains_tau(self):
@@ -56,24 +115,24 @@ class AbstractEnergyObjective(AbstractObjective):
 
 
 def credible_likelihood(model: EBM) -> tuple[float, float]:
-    """`credible` of a likelihood relative to q, by what q loses against knowing y: D_f(y, q), log |Y| for KL.
+    """`credible` of a likelihood relative to q, from the span D_f(y, q) between q and a certain y: log |Y| for KL.
 
-    Training starts at q, where the loss is 0. One that ends higher by as much is worse than q by more than q is worse
-    than the truth. None is below the truth's; twice as far, since q(y) may be below 1 / |Y|, nothing is normalized.
+    Training starts at q, where the loss is 0. A loss above the span is worse than q by more than q is worse than the
+    truth. No normalized model is below the truth; as q(y) may be below 1 / |Y|, twice the span is allowed.
     """
     span = max(1.0, model.f.span(model.space.log_size))
     return -2 * span, span
 
 
 def check_kl(objective: AbstractObjective, model: EBM, why: str) -> None:
-    """Raise where f is another divergence than KL; `why` says what the objective does that needs it."""
+    """Raise unless f is KL; `why` says what the objective does that needs it."""
     if not isinstance(model.f, KL):
         name = type(objective).__name__
         raise ValueError(f"{name} {why}: it needs f = KL, but f is {type(model.f).__name__}.")
 
 
 def check_whole(objective: AbstractObjective, batch: Batch) -> None:
-    """Raise where outputs are observed in part, by what looks at whole ones only."""
+    """Raise if outputs are known in part, for objectives that need them complete."""
     if batch.mask is not None:
         raise ValueError(
             f"{type(objective).__name__} needs every y whole, but the rows have missing labels or ties (`mask`). Use "
@@ -82,16 +141,16 @@ def check_whole(objective: AbstractObjective, batch: Batch) -> None:
 
 
 def score(model: EBM, row: Row, tau: Scalar, y: Array, mask: Array | None) -> Scalar:
-    """g of what is observed, less the excess of f."""
+    """The energy of an output that may be known in part, less the excess of f."""
     g, log_q = partial.energy(model, row, y, mask)
     return g - model.f.excess(g - tau, log_q)
 
 
-def told(losses: Float[Array, " n"], batch: Batch) -> Float[Array, " n"]:
-    """The losses of the rows, 0 where nothing is observed."""
-    return losses if batch.mask is None else jnp.where(jax.vmap(partial.nothing_observed)(batch.mask), 0, losses)
+def mask_unobserved(losses: Float[Array, " n"], batch: Batch) -> Float[Array, " n"]:
+    """The losses with 0 for rows whose y is masked entirely."""
+    return losses if batch.mask is None else jnp.where(jax.vmap(partial.is_fully_masked)(batch.mask), 0, losses)
 
 
 def mean(values: Float[Array, " n"], batch: Batch) -> Scalar:
-    """Over the rows, each with its weight."""
+    """The mean over the rows, each with its weight."""
     return jnp.mean(values if batch.weight is None else batch.weight * values)

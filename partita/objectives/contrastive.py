@@ -16,11 +16,22 @@ COMPARES = "compares densities q exp(g)"
 
 
 class NCE(AbstractObjective):
-    """Tell the observed y from `num_samples` draws of noise by logistic regression on log p - log(num_samples r).
+    """Noise-contrastive estimation: logistic regression of the observed y against draws of noise, for KL.
 
-    log p = log q + g - tau with the learned tau, which is trained like any other weight. Noise r: q by default, that
-    of the model's surrogate (`SurrogateProposal()`, near maximum likelihood already with few draws), or any measure. As
-    the number of draws grows, the gradient becomes that of the likelihood.
+    The logit is log p(y|x) - log(num_samples r(y|x)) with log p = log q + g - tau; the learned tau is trained like any
+    other weight. As the number of draws grows, the gradient becomes that of the likelihood.
+
+    Parameters
+    ----------
+    num_samples
+        The number of draws of noise per row.
+    noise
+        The measure r. None: q. `SurrogateProposal()`: that of the model's surrogate, with which few draws are near
+        maximum likelihood. Or any measure.
+
+    References
+    ----------
+    Gutmann and Hyvarinen (2012). Noise-contrastive estimation of unnormalized statistical models. JMLR.
     """
 
     num_samples: int = eqx.field(static=True, default=16)
@@ -46,20 +57,30 @@ class NCE(AbstractObjective):
         def of_row(row, y, log_r, noise, log_weight):
             score = lambda y: model.g.coupling(row.theta, y) - model.log_partition(row) - math.log(self.num_samples)  # noqa: E731
             observed = score(y) + row.q.log_prob(y) - log_r
-            drawn = jax.vmap(score)(noise) + log_weight
-            told = jnp.mean(drawn < 0)
-            return jax.nn.softplus(-observed) + jnp.sum(jax.nn.softplus(drawn)), told
+            logits = jax.vmap(score)(noise) + log_weight
+            return jax.nn.softplus(-observed) + jnp.sum(jax.nn.softplus(logits)), jnp.mean(logits < 0)
 
-        losses, told = jax.vmap(of_row)(rows, batch.y, r.log_prob(batch.y), draws.y, draws.log_weight)
-        return mean(losses, batch), (state, {"told_apart": told.mean()})
+        losses, accuracy = jax.vmap(of_row)(rows, batch.y, r.log_prob(batch.y), draws.y, draws.log_weight)
+        return mean(losses, batch), (state, {"accuracy_on_noise": accuracy.mean()})
 
 
 class AbstractLocal(AbstractEnergyObjective):
-    """Compares the observed y with every output one local move away: no normalizer is needed, and none is learned."""
+    """A loss that compares the observed y with every output one local move away, without a normalizer."""
 
     @abc.abstractmethod
     def penalize(self, odds: Float[Array, " moves"]) -> Float[Array, " moves"]:
-        """The loss of each neighbor y' of y, from the log-odds log p(y') / p(y)."""
+        """Compute the loss of each output y' one local move away from y.
+
+        Parameters
+        ----------
+        odds
+            The log-odds log p(y'|x) / p(y|x).
+
+        Returns
+        -------
+        array of shape (moves,)
+            The losses.
+        """
 
     def check(self, model):
         check_kl(self, model, COMPARES)
@@ -100,14 +121,24 @@ class AbstractConditional(AbstractLocal):
 
 
 class PseudoLikelihood(AbstractConditional):
-    """-sum_j log p(y_j | the other labels, x): consistent, and exact where labels are independent."""
+    """-sum_j log p(y_j | the other labels, x): consistent, and the likelihood where labels are independent.
+
+    References
+    ----------
+    Besag (1975). Statistical analysis of non-lattice data. The Statistician.
+    """
 
     def penalize(self, odds):
         return jax.nn.softplus(odds)
 
 
 class RatioMatching(AbstractConditional):
-    """sum_j (1 - p(y_j | the other labels, x))^2, the ratio matching of Hyvarinen (2007)."""
+    """sum_j (1 - p(y_j | the other labels, x))^2.
+
+    References
+    ----------
+    Hyvarinen (2007). Some extensions of score matching. Computational Statistics and Data Analysis.
+    """
 
     def penalize(self, odds):
         return jax.nn.sigmoid(odds) ** 2
@@ -119,26 +150,26 @@ class ConcreteScoreMatching(AbstractLocal):
     The concrete score of p at y towards y' is c(y, y') = p(y'|x) / p(y|x) - 1. Its expected squared error to that of
     the data, E sum_{y'} (c - c_data)^2, is up to a constant E sum_{y'} c(y, y')^2 + 2 c(y, y') - 2 c(y', y), because
     sums over (y, y') are sums over (y', y) where moves can be undone. In terms of o this is the loss, which is 0 where
-    all neighbors are equally probable. It serves every space: flips of labels, exchanges of two ranks, swaps of a label
-    in sets of m labels, changes of the class.
+    all these outputs are equally probable. It applies to every space with local moves: flips of labels, exchanges of
+    two ranks, swaps of a label in sets of m labels, changes of the class.
 
     Past the bound the loss is another one. exp(2 o) would overflow, and -2 exp(-o) has no lower bound: y' that are
     never observed with x, on a finite sample nearly all, would drive o to -infinity. For o > `bound` the loss continues
-    linearly, for o < -`bound` its slope falls as exp(o), to a lower bound of -4 exp(`bound`) per neighbor. Both slopes
+    linearly, for o < -`bound` its slope falls as exp(o), to a lower bound of -4 exp(`bound`) per output. Both slopes
     are chosen such that slope(o) / slope(-o) = exp(o) for every o, as within the bound. So the expected loss has its
     minimum at the data's p whatever the bound, also where odds of the data are larger.
 
     Parameters
     ----------
-    bound : float
+    bound
         The largest log-odds at which the loss is the squared error of concrete scores; in (0, 20].
 
     Notes
     -----
     PseudoLikelihood, RatioMatching and this loss weight the same stationarity condition by 1 / cosh(o / 2),
     1 / cosh(o / 2)^3 and cosh(3 o / 2): this one counts most where p is nearly deterministic, about which a finite
-    sample says least. Its slope at the bound is about exp(2 `bound`) / 2 times that at o = 0, so that few rows decide
-    about a step, and held-out losses are as uneven. Lower bounds make it milder, and it may take ten times the penalty.
+    sample says least. Its slope at the bound is about exp(2 `bound`) / 2 times that at o = 0, so that few rows dominate
+    a step and the validation loss. Lower bounds reduce this; it may need ten times the penalty.
 
     For label sets prefer PseudoLikelihood or RatioMatching, whose loss is between 0 and 1 per label, above all where
     labels are nearly deterministic or some are wrong. This loss is for outputs that are not label sets, where a

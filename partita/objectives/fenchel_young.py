@@ -9,10 +9,10 @@ from .base import AbstractEnergyObjective, check_whole, mean
 
 
 class AbstractFenchelYoung(AbstractEnergyObjective):
-    """max over mu in C of Phi(theta, mu) - Omega(mu), less its value at phi(y): zero where phi(y) is the argmax.
+    """max over mu in C of Phi(theta, mu) - Omega(mu), less its value at phi(y): 0 if phi(y) is the argmax.
 
-    It learns g alone, so that the relaxed argmax is y (`inference.relaxed_mode` with the same regularizer); q and tau
-    have no part in it. Where the argmax is only a stationary point the loss may be negative; `gap` is the mean gap.
+    q and tau do not occur. Predict with `inference.relaxed_mode` and the same regularizer. Where the oracle finds only
+    a stationary point the loss may be negative; the mean Frank-Wolfe gap is recorded as `gap`.
     """
 
     regularizer: eqx.AbstractVar[AbstractRegularizer]
@@ -40,18 +40,31 @@ class AbstractFenchelYoung(AbstractEnergyObjective):
 
         def of_row(x, y):
             theta = model.g.h(x)
-            solved = solve(coupling, theta)
+            solution = solve(coupling, theta)
             observed = coupling(theta, y) - self.regularizer(coupling.polytope, coupling.polytope.encode(y))
-            return solved.value - observed, solved.gap
+            return solution.value - observed, solution.gap
 
         losses, gaps = jax.vmap(of_row)(batch.x, batch.y)
         return mean(losses, batch), (state, {"gap": gaps.mean()})
 
 
 class GeneralizedFenchelYoung(AbstractFenchelYoung):
-    """The generalized Fenchel-Young loss: with a strictly convex Omega the argmax is one point, and the loss smooth.
+    """The generalized Fenchel-Young loss max over mu in C of Phi(theta, mu) - Omega(mu), less its value at phi(y).
 
-    The `oracle` finds the argmax: that of `argmax.oracle` unless given, a coarser one say.
+    With a strictly convex Omega the loss is smooth. q and tau do not occur: predict with `inference.relaxed_mode` and
+    the same regularizer.
+
+    Parameters
+    ----------
+    regularizer
+        Omega.
+    oracle
+        What computes the argmax, for instance an `argmax.coarse_oracle`; None: that of `argmax.oracle`.
+
+    References
+    ----------
+    Blondel, Llinares-Lopez, Dadashi, Hussenot and Geist (2022). Learning energy networks with generalized Fenchel-Young
+    losses. NeurIPS.
     """
 
     regularizer: AbstractRegularizer = SquaredNorm(1.0)
@@ -59,7 +72,7 @@ class GeneralizedFenchelYoung(AbstractFenchelYoung):
 
 
 class Perceptron(AbstractFenchelYoung):
-    """The generalized perceptron loss, Omega = 0."""
+    """The generalized perceptron loss: `GeneralizedFenchelYoung` with Omega = 0."""
 
     regularizer: AbstractRegularizer
     oracle: AbstractOracle | None

@@ -1,5 +1,6 @@
 """Maximum likelihood, by exact sums or by Markov chains."""
 
+import functools
 import math
 
 import equinox as eqx
@@ -12,13 +13,13 @@ from ..kernels import AbstractKernel, Metropolis, check_length, run, target
 from ..model import EBM
 from ..networks import without_gradient
 from ..types import Array, Batch, Bool, Int, Key, Row
-from .base import AbstractEnergyObjective, check_whole, credible_likelihood, mean, score, told
+from .base import AbstractEnergyObjective, check_whole, credible_likelihood, mask_unobserved, mean, score
 
 
 class ExactMLE(AbstractEnergyObjective):
-    """softmax_f(x) - g(x, y), by `exact`: for KL the negative log-likelihood relative to q. tau is not trained.
+    """softmax_f(x) - g(x, y) with the exact f-softmax: for KL the negative log-likelihood relative to q, in nats.
 
-    Of a y with missing labels or ties it is the likelihood of what is observed (`partial.energy`).
+    tau is not trained. For a y with missing labels or ties it is the likelihood of the known part (`partial.energy`).
     """
 
     def check(self, model):
@@ -30,31 +31,44 @@ class ExactMLE(AbstractEnergyObjective):
     def loss(self, model, state, batch, *, key):
         def of_row(x, y, mask, index, reference):
             row = model.row(x, index, reference)
-            value, tau = exact.solve(model, row)
+            value, tau = exact.softmax(model, row)
             observed = score(model, row, tau, y, mask)
             # Under KL tau is max g up to log |Y|.
             return value - observed, jnp.maximum(jnp.abs(value), jnp.abs(observed))
 
         losses, scale = jax.vmap(of_row)(batch.x, batch.y, batch.mask, batch.index, batch.reference)
-        return mean(told(losses, batch), batch), (state, {"scale": scale.max()})
+        return mean(mask_unobserved(losses, batch), batch), (state, {"scale": scale.max()})
 
 
-class Chains(eqx.Module):
-    """Where the chains of each training row stand, and whether the row has been visited yet."""
+class PersistentChains(eqx.Module):
+    """The current outputs of the chains of each training row, and whether the row has been visited yet."""
 
     y: Int[Array, " rows chains *y"]
     visited: Bool[Array, " rows"]
 
 
 class MCMC(AbstractEnergyObjective):
-    """mean_y' g(x, y') - g(x, y), y' from Markov chains that leave p as it is: for KL.
+    """mean_y' g(x, y') - g(x, y), with y' from Markov chains that leave p invariant, for KL.
 
-    Its gradient estimates that of the negative log-likelihood, E_p[grad g(x, y')] - grad g(x, y); its value is no
-    likelihood, and need not fall as training goes on. The default is the paper's baseline, Metropolis-Hastings with
-    uniform proposals. Each of `chains` makes `burn_in` steps and then keeps `steps` states. They start at the observed
-    y (`start="data"`, contrastive divergence), at draws from the reference ("q"), from all of Y ("uniform"), or from
-    the model's surrogate ("surrogate"). With `persistent`, the number of training rows, they go on where the row's last
-    visit left them. tau is not trained.
+    Its gradient estimates that of the negative log-likelihood, E_p[grad g(x, y')] - grad g(x, y). Its value is not a
+    likelihood, and need not decrease during training. tau is not trained. The default is the paper's baseline.
+
+    Parameters
+    ----------
+    kernel
+        What moves the chains; by default Metropolis-Hastings with uniform proposals.
+    chains
+        The number of chains per row.
+    steps
+        The number of states of each chain that enter the mean.
+    burn_in
+        The number of steps before these.
+    start
+        Where chains start: "data", at the observed y (contrastive divergence); or at draws from the reference, "q",
+        from all of Y, "uniform", or from the model's surrogate, "surrogate".
+    persistent
+        The number of training rows: chains then continue from their states at the row's last visit. None: chains
+        start anew in every step.
     """
 
     kernel: AbstractKernel = Metropolis("uniform")
@@ -90,13 +104,13 @@ class MCMC(AbstractEnergyObjective):
     def init(self, model, *, key):
         if self.persistent is None:
             return None
-        nowhere = jnp.zeros((self.persistent, self.chains, *model.space.shape), int)
-        return Chains(nowhere, jnp.zeros(self.persistent, bool))
+        unused = jnp.zeros((self.persistent, self.chains, *model.space.shape), int)
+        return PersistentChains(unused, jnp.zeros(self.persistent, bool))
 
     def loss(self, model, state, batch, *, key):
         check_whole(self, batch)
         index = self._check_index(batch)
-        # p is fixed while its chains run: no gradient passes through y'.
+        # No gradient passes through y'.
         fixed = without_gradient(model)
         rows = jax.vmap(fixed.row)(batch.x, batch.index, batch.reference)
         start_key, run_key = jax.random.split(key)
@@ -108,15 +122,15 @@ class MCMC(AbstractEnergyObjective):
         def chains(row, y, key):
             return run(self.kernel, target(fixed, row), y, self.steps, burn_in=self.burn_in, key=key)
 
-        drawn, info = jax.vmap(chains)(rows, y, jax.random.split(run_key, len(batch.y)))
+        draws, info = jax.vmap(chains)(rows, y, jax.random.split(run_key, len(batch.y)))
         if state is not None:
-            state = Chains(state.y.at[index].set(drawn[:, :, -1]), state.visited.at[index].set(True))
-        g = jax.vmap(lambda x, y, drawn: _scores(model, x, y, drawn))(batch.x, batch.y, drawn)
-        recorded = {"acceptance": mean(info.acceptance.mean((1, 2)), batch), "scale": jnp.abs(g[0]).max()}
-        return mean(g[0].mean(-1) - g[1], batch), (state, recorded)
+            state = PersistentChains(state.y.at[index].set(draws[:, :, -1]), state.visited.at[index].set(True))
+        g_draws, g_observed = jax.vmap(functools.partial(_scores, model))(batch.x, batch.y, draws)
+        scalars = {"acceptance": mean(info.acceptance.mean((1, 2)), batch), "scale": jnp.abs(g_draws).max()}
+        return mean(g_draws.mean(-1) - g_observed, batch), (state, scalars)
 
     def _start(self, model: EBM, row: Row, y: Array, key: Key) -> Array:
-        """Where the chains of one row start that have not run yet."""
+        """The first outputs of the chains of one row."""
         if self.start == "data":
             return jnp.broadcast_to(y, (self.chains, *y.shape))
         measures = {"q": row.q, "uniform": model.space, "surrogate": row.surrogate and row.surrogate.r}
@@ -130,13 +144,13 @@ class MCMC(AbstractEnergyObjective):
                 "Persistent chains belong to training rows, but the batch has no index. Validate with another "
                 "objective."
             )
-        beyond = (batch.index < 0) | (batch.index >= self.persistent)
-        told = f"Persistent chains are kept for {self.persistent} training rows, but the data have more."
-        return eqx.error_if(batch.index, beyond, told)
+        invalid = (batch.index < 0) | (batch.index >= self.persistent)
+        message = f"Persistent chains are kept for {self.persistent} training rows, but the data have more."
+        return eqx.error_if(batch.index, invalid, message)
 
 
-def _scores(model: EBM, x: Array, y: Array, drawn: Array) -> tuple[Array, Array]:
+def _scores(model: EBM, x: Array, y: Array, draws: Array) -> tuple[Array, Array]:
     """g of all draws and of the observed y."""
     theta = model.g.h(x)
-    flat = drawn.reshape(-1, *y.shape)
+    flat = draws.reshape(-1, *y.shape)
     return jax.vmap(model.g.coupling, in_axes=(None, 0))(theta, flat), model.g.coupling(theta, y)

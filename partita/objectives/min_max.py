@@ -17,15 +17,17 @@ from .base import AbstractEnergyObjective, check_kl, check_whole, credible_likel
 
 
 class Generator(eqx.Module):
-    """p(y|x) from the numbers that `body` (any network of x) gives, as many as `structures.generator_shape` says.
+    """A tractable p(y|x) whose parameters are the outputs of a network.
 
     Independent labels for sets, conditional Bernoulli for sets of m labels, Plackett-Luce for rankings: one number per
     label; one for each output of any other space that is small.
 
     Parameters
     ----------
-    outputs : AbstractSpace
-    body : callable pytree
+    outputs
+        The output space Y.
+    body
+        Any callable pytree from x to an array of shape `structures.generator_shape(outputs)`.
     """
 
     outputs: AbstractSpace
@@ -42,21 +44,31 @@ class Generator(eqx.Module):
         return generator(self.outputs, self.body(x))
 
 
-class Playing(NamedTuple):
-    """The generator as trained so far, and its optimizer's state."""
+class MinMaxState(NamedTuple):
+    """The generator as trained so far, and the state of its optimizer."""
 
     generator: Generator
     moments: PyTree
 
 
 class MinMax(AbstractEnergyObjective):
-    """min over g, max over p of E_{y' ~ p} g(x, y') - KL(p, q) - g(x, y): the likelihood where p can become p_g.
+    """min over g, max over p of E_{y' ~ p} g(x, y') - KL(p, q) - g(x, y): the likelihood if p can represent p_g.
 
-    The generator takes one step of its own, by `optimizer` and `learning_rate`, for each step of g. Its gradient is the
-    score function's, less the mean reward of the row's other draws. KL is exact for independent labels and by the same
-    draws otherwise. As in the paper both players have optimistic Adam: `optimizer` is that of g too, unless the
-    `Solver` is given another. A generator at ten times the rate of g follows it; at the same rate both may go round in
-    circles. The trained generator is in the state, `Playing`; tau is not trained.
+    The generator takes one step for each step of g. Its gradient is that of the score function, with the mean reward of
+    the row's other draws as baseline. KL(p, q) is exact for independent labels, and estimated by the same draws
+    otherwise. The trained generator is in the state, a `MinMaxState`; tau is not trained.
+
+    Parameters
+    ----------
+    generator
+        The generator p before training.
+    num_samples
+        The number of draws per row, at least 2.
+    learning_rate
+        That of the generator. At ten times the rate of g the generator follows g; at the same rate both may oscillate.
+    optimizer
+        A function from a learning rate to the optimizer of the generator, and of g unless the `Solver` has another;
+        optimistic Adam, as in the paper.
     """
 
     generator: Generator
@@ -72,7 +84,7 @@ class MinMax(AbstractEnergyObjective):
 
     def init(self, model, *, key):
         weights, _ = ravel_pytree(eqx.filter(self.generator, eqx.is_inexact_array))
-        return Playing(self.generator, self._optimizer().init(weights))
+        return MinMaxState(self.generator, self._optimizer().init(weights))
 
     def check(self, model):
         if self.generator.outputs != model.space:
@@ -89,8 +101,8 @@ class MinMax(AbstractEnergyObjective):
         return self.optimizer
 
     def credible(self, model):
-        # E_p g - KL(p, q) is at most the log-partition: the likelihood's loss is higher. Far below the truth's, the
-        # generator has lost g.
+        # E_p g - KL(p, q) is at most the log-partition, so the loss is at most that of the likelihood. Far below that
+        # of the truth, the generator does not follow g.
         return credible_likelihood(model)
 
     def loss(self, model, state, batch, *, key):
@@ -102,27 +114,29 @@ class MinMax(AbstractEnergyObjective):
         scores = jax.vmap(jax.vmap(model.g.coupling, in_axes=(None, 0)))(rows.theta, draws)
         rewards = jax.lax.stop_gradient(scores)
 
-        def generate(weights):
-            """What the generator minimizes: its gradient is that of KL(p, q) - E_p g."""
+        def generator_loss(weights):
             generator = eqx.combine(unravel(weights), fixed)
-            found = jax.vmap(lambda x, q, y, g: _play(generator(x), q, y, g))(batch.x, rows.q, draws, rewards)
-            return mean(found[0], batch), found[1]
+            of_row = lambda x, q, y, g: _generator_loss(generator(x), q, y, g)  # noqa: E731
+            losses, kl = jax.vmap(of_row)(batch.x, rows.q, draws, rewards)
+            return mean(losses, batch), kl
 
-        slope, kl = jax.grad(generate, has_aux=True)(weights)
+        slope, kl = jax.grad(generator_loss, has_aux=True)(weights)
         update, moments = self._optimizer().update(slope, state.moments, weights)
-        moved: Any = optax.apply_updates(weights, update)
-        generator = eqx.combine(unravel(moved), fixed)
+        updated: Any = optax.apply_updates(weights, update)
+        generator = eqx.combine(unravel(updated), fixed)
         kl = jax.lax.stop_gradient(mean(kl, batch))
         observed = jax.vmap(model.g.coupling)(rows.theta, batch.y)
         loss = mean(scores.mean(axis=1) - observed, batch) - kl
-        return loss, (Playing(generator, moments), {"kl": kl})
+        return loss, (MinMaxState(generator, moments), {"kl": kl})
 
     def _optimizer(self):
         return self.optimizer(self.learning_rate)
 
 
-def _play(p: AbstractMeasure, q: AbstractMeasure, y: Array, g: Float[Array, " draws"]) -> tuple[Scalar, Scalar]:
-    """(the generator's loss for one row, KL(p, q))."""
+def _generator_loss(
+    p: AbstractMeasure, q: AbstractMeasure, y: Array, g: Float[Array, " draws"]
+) -> tuple[Scalar, Scalar]:
+    """A loss of one row whose gradient is that of KL(p, q) - E_p g; and KL(p, q)."""
     log_p = jax.vmap(p.log_prob)(y)
     kl = p.kl(q)
     if kl is not None:

@@ -1,4 +1,4 @@
-"""The paper's joint minimization over g and tau, with draws from q or from a proposal near p."""
+"""The paper's joint minimization over g and tau, with draws from q or from a proposal that approximates p."""
 
 import functools
 
@@ -7,25 +7,47 @@ import jax
 import jax.numpy as jnp
 
 from ..model import EBM
-from ..samplers import effective
+from ..samplers import effective_share
 from ..structures import AbstractMeasure
 from ..types import Array, Draws, Float, Row, Scalar
-from .base import AbstractObjective, credible_likelihood, mean, score, told
+from .base import AbstractObjective, credible_likelihood, mask_unobserved, mean, score
 from .proposals import Proposal, SurrogateProposal, check_proposal
 
 
 class MinMin(AbstractObjective):
-    """tau(x) + E_q f+*(g(x, y') - tau(x)) - g(x, y), with the expectation over y' by draws.
+    """tau(x) + E_q f+*(g(x, y') - tau(x)) - g(x, y), with the expectation over y' estimated by draws.
 
-    By default y' comes from a proposal r near p, built from each x's own logits, and each term has weight q/r: unbiased
-    for any r, and of low variance where r is near p. `proposal=None` draws from q: the paper's Algorithm 1. Any other
-    measure serves as well. The divergence is the model's own.
+    Its minimum over tau is the Fenchel-Young loss of g, for KL the negative log-likelihood. Draws from a proposal r
+    have weight q/r: unbiased for any r, and of low variance if r is near p. The divergence is that of the model. For a
+    y with missing labels or ties, g(x, y) is that of the known part (`partial.energy`), whose likelihood is maximized.
 
-    The paper draws y' anew for each row; `draws="shared"` uses one set for the whole batch (where r does not depend on
-    x), which makes the energies one matrix product. Both are unbiased.
+    Parameters
+    ----------
+    num_samples
+        The number of draws y' per row.
+    draws
+        "per-row", anew for each row, as in the paper; "shared", one set for the whole batch, possible if r does not
+        depend on x, which makes the energies one matrix product. Both are unbiased.
+    proposal
+        The measure r. By default that of the model's surrogate, built from the logits of each x. None: q, the paper's
+        Algorithm 1. Or any measure.
 
-    Of a y with missing labels or ties, g(x, y) is the log-mean of exp g over the outputs that agree, under q given
-    that (`partial.energy`): its minimum is still maximum likelihood, of what is observed.
+    Examples
+    --------
+    One step of Algorithm 1 on two rows. The loss starts at 0, where p = q:
+
+    >>> from partita.couplings import Bilinear
+    >>> from partita.model import Energy, Network
+    >>> from partita.networks import Linear
+    >>> from partita.structures import Cube
+    >>> from partita.types import Batch
+    >>> keys = jax.random.split(jax.random.key(0), 3)
+    >>> h, tau = Linear(3, 4, key=keys[0]), Network(Linear(3, 1, key=keys[1]))
+    >>> model = EBM(Energy(h, Bilinear(Cube(4))), tau)
+    >>> batch = Batch(x=jnp.ones((2, 3)), y=jnp.array([[0, 1, 1, 0], [1, 0, 0, 0]]))
+    >>> loss, (state, info) = MinMin(proposal=None).loss(model, None, batch, key=keys[2])
+    >>> float(loss)
+    0.0
     """
 
     num_samples: int = eqx.field(static=True, default=16)
@@ -57,8 +79,8 @@ class MinMin(AbstractObjective):
         draws = r.draw(self.num_samples, model, rows, shared=self.draws == "shared", key=key)
         of_row = jax.vmap(functools.partial(_terms, model), in_axes=(0, 0, 0, None if draws.shared else 0))
         losses, (mass, scale) = of_row(rows, batch.y, batch.mask, draws)
-        info = {"mass": mean(mass.mean(-1), batch), "effective": effective(mass).mean(), "scale": scale.max()}
-        loss = mean(told(losses, batch), batch)
+        info = {"mass": mean(mass.mean(-1), batch), "effective": effective_share(mass).mean(), "scale": scale.max()}
+        loss = mean(mask_unobserved(losses, batch), batch)
         if isinstance(self.proposal, SurrogateProposal) and model.surrogate is not None and model.surrogate.is_trained:
             fit = mean(jax.vmap(_misfit)(rows, draws, mass), batch)
             # Only its gradient counts, and only for the surrogate.
@@ -67,7 +89,7 @@ class MinMin(AbstractObjective):
 
 
 def _terms(model: EBM, row: Row, y: Array, mask: Array | None, draws: Draws) -> tuple[Scalar, tuple[Array, Scalar]]:
-    """The loss of one row; the terms whose mean is the mass sum_y q (f+*)'(g - tau), 1 when normalized; max |g|."""
+    """The loss of one row; the terms whose mean estimates the mass sum_y q (f+*)'(g - tau); max |g|."""
     tau = model.log_partition(row)
     coupling = model.g.coupling
     g = coupling.scores(row.theta, draws.y) if draws.shared else jax.vmap(coupling, (None, 0))(row.theta, draws.y)
@@ -76,6 +98,6 @@ def _terms(model: EBM, row: Row, y: Array, mask: Array | None, draws: Draws) -> 
 
 
 def _misfit(row: Row, draws: Draws, mass: Float[Array, " draws"]) -> Scalar:
-    """-E_p log r, by the draws at hand: what an amortized r minimizes."""
+    """-E_p log r, estimated by the same draws: what an amortized r minimizes."""
     share = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(), jnp.finfo(mass.dtype).tiny))
     return -jnp.vdot(share, jax.vmap(row.surrogate.r.log_prob)(draws.y))

@@ -1,8 +1,8 @@
 """Other supervision: which of two outputs is better, or how good one output is.
 
-Both learn g alone. They say nothing about how probable y is given x, so tau is not trained; where probabilities are
-wanted train it afterwards, `Solver(objectives.MinMin(), train=training.ONLY_TAU)`. The estimators do so by themselves:
-`fit(X, y, worse=...)`, `fit(X, y, scores=...)`.
+Both train g alone. The data do not determine how probable y is given x, so tau is not trained; for probabilities train
+it afterwards, `Solver(objectives.MinMin(), train=training.ONLY_TAU)`, as the estimators do in `fit(X, y, worse=...)`
+and `fit(X, y, scores=...)`.
 """
 
 import math
@@ -15,18 +15,27 @@ from ..numerics import bisect
 from ..types import Array, Batch, Float, Scalar
 from .base import AbstractEnergyObjective, check_whole, mean
 
-# A guess costs log 2 nats: a run that ends more than one above that has diverged.
+# A guess costs log 2 nats: a run that ends more than one nat above that has diverged.
 CREDIBLE_GUESSES = (0.0, 1.0)
-# Rows whose t are all alike have their best intercept at infinity.
+# If all t are equal, the best intercept is infinite.
 LARGEST_LOGIT = 20.0
 
 
 class Preferences(AbstractEnergyObjective):
     """-log sigmoid(scale (g(x, y+) - g(x, y-))): Bradley-Terry on g, from `training.Preferences`.
 
-    This is the DPO loss as well. With p = q exp(g - LSE_g) the log-ratio log p / q is g - LSE_g, and the difference of
-    two of them is that of g: DPO at temperature `scale` with reference q is Bradley-Terry on g, whatever q. The same
-    holds for its f-divergence form, since f'(p/q) = g - tau. What q changes is p, not the loss.
+    This is the DPO loss at temperature `scale` with any reference q: with p = q exp(g - LSE_g) the log-ratio log p / q
+    is g - LSE_g, and the difference of two of them is that of g. The same holds for its f-divergence form, since
+    f'(p/q) = g - tau. So q changes p, but not the loss.
+
+    Parameters
+    ----------
+    scale
+        The factor of the difference, positive.
+
+    References
+    ----------
+    Rafailov, Sharma, Mitchell, Ermon, Manning and Finn (2023). Direct preference optimization. NeurIPS.
     """
 
     scale: float = eqx.field(static=True, default=1.0)
@@ -52,12 +61,19 @@ class Preferences(AbstractEnergyObjective):
 
 
 class Scores(AbstractEnergyObjective):
-    """A loss of g(x, y) against a score t, from `training.Scores`: "squared", (g - t)^2 / 2, for real t; "logistic",
-    -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from 0 (bad) to 1 (good).
+    """A loss of g(x, y) against a score t, from `training.Scores`.
 
-    With `intercept` the loss is that of g + b for the constant b that suits the batch best. Energies have no constant
-    of their own: g of the empty set is 0 in most couplings, as is the mean of g over all rankings. p does not depend on
-    b, which is not kept. A level of the scores that changes with x is not modeled. Of "squared", t is t / `unit`.
+    Parameters
+    ----------
+    kind
+        "squared", (g - t / unit)^2 / 2, for real t; "logistic", -t log sigmoid(g) - (1 - t) log sigmoid(-g), for t from
+        0 (bad) to 1 (good).
+    intercept
+        Whether the loss is that of g + b, with the constant b that is best for the batch. In most couplings g has no
+        constant: it is 0 for the empty set, and its mean over all rankings is 0. p does not depend on b, which is not
+        kept. A level of the scores that changes with x is not modeled.
+    unit
+        The unit of t for "squared".
     """
 
     kind: str = eqx.field(static=True, default="squared")
