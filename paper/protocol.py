@@ -281,6 +281,5 @@ def _recipe(setting: Setting, effort: Effort, x: np.ndarray, k: int) -> names.Re
     space = Permutations(k) if is_ranking(setting) else Hypercube(k)
     coupling = names.coupling(setting.coupling, space, jax.random.key(0))
     loss, tau = names.LOSSES[setting.loss], setting.tau or "linear"
-    return names.Recipe(
-        coupling, setting.model, tau, Uniform(space), loss, x.shape[1:], len(x), effort.width, effort.depth, near=False
-    )
+    parts = (coupling, setting.model, tau, Uniform(space), loss)
+    return names.Recipe(*parts, x.shape[1:], len(x), effort.width, effort.depth, has_surrogate=False)

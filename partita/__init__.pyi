@@ -27,7 +27,6 @@ from . import persistence as persistence
 from . import estimators as estimators
 from . import datasets as datasets
 from . import plots as plots
-from . import demo as demo
 from . import cli as cli
 
 from .model import EBM as EBM

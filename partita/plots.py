@@ -1,7 +1,7 @@
-"""Pictures: what was learned, how well, and how sure it is. They need matplotlib: `pip install partita[plots]`.
+"""Plots of training, calibration and what was learned. They need matplotlib: `pip install partita[plots]`.
 
 Every function draws on `ax`, or on the axes of a new figure, and returns the axes: `plots.reliability(y, p).figure`.
-No global state of pyplot is used or changed. Colors are told apart by the color-blind too.
+No global state of pyplot is used or changed. The colors suit color-blind readers.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
-    said = 'partita.plots draws with matplotlib: install it by pip install "partita[plots]".'
-    raise ModuleNotFoundError(said) from error
+    message = 'partita.plots draws with matplotlib: install it by pip install "partita[plots]".'
+    raise ModuleNotFoundError(message) from error
 
 from .couplings import LinearQuadratic
 from .metrics import calibration_bins, calibration_error, log_partition_error
@@ -31,9 +31,21 @@ MOST_WRITTEN = 12
 
 
 def learning_curves(history: History, *, ax: Axes | None = None) -> Axes:
-    """The loss of every step, faint, and its moving mean; what was measured on held-out rows, the best one marked.
+    """Draw the loss of every step, its moving mean, and the validation scores with the best one marked.
 
-    Held-out measures of another scale than the loss get an axis of their own, on the right.
+    Validation scores of another scale than the loss get an axis of their own, on the right.
+
+    Parameters
+    ----------
+    history : History
+        Of a fit: `history_` of an estimator.
+    ax : Axes, default=None
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes that were drawn on.
     """
     loss = np.asarray(history.loss, float)
     if not np.isfinite(loss).any():
@@ -51,9 +63,9 @@ def learning_curves(history: History, *, ax: Axes | None = None) -> Axes:
     if measures.size:
         at, value = measures.T
         reach = top - bottom
-        shared = bottom - reach <= value.min() and value.min() <= top + reach
+        shared = bottom - reach <= value.min() <= top + reach
         beside = ax if shared else ax.twinx()
-        _draw_measures(beside, at, value)
+        _draw_scores(beside, at, value)
         if shared:
             bottom, top = min(bottom, value.min()), max(top, value[value.size // 10 :].max())
         else:
@@ -62,13 +74,30 @@ def learning_curves(history: History, *, ax: Axes | None = None) -> Axes:
         ax.axvline(loss.size, color=GRAY, linestyle=":", label=f"not finite at step {loss.size}")
     margin = 0.05 * (top - bottom) or 0.05 * max(abs(top), 1)
     ax.set_ylim(bottom - margin, top + margin)
-    handles = [pair for one in curves for pair in zip(*one.get_legend_handles_labels(), strict=True)]
+    handles = [pair for axes in curves for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     curves[-1].legend(*zip(*handles, strict=True), frameon=False)
     return ax
 
 
 def log_partitions(learned: Any, truth: Any, *, error: Any = None, ax: Axes | None = None) -> Axes:
-    """Learned tau against exact or estimated log-partitions, one point per row; `error` of the latter as bars."""
+    """Draw the learned tau against exact or estimated log-partitions, one point per row.
+
+    Parameters
+    ----------
+    learned : array-like of shape (n_rows,)
+        The learned tau.
+    truth : array-like of shape (n_rows,)
+        The log-partitions.
+    error : array-like of shape (n_rows,), default=None
+        Errors of estimated log-partitions, drawn as bars.
+    ax : Axes, default=None
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes that were drawn on.
+    """
     difference = log_partition_error(learned, truth)
     learned, truth = np.asarray(learned, float).ravel(), np.asarray(truth, float).ravel()
     if error is not None and np.shape(error) != truth.shape:
@@ -80,8 +109,8 @@ def log_partitions(learned: Any, truth: Any, *, error: Any = None, ax: Axes | No
     ax.plot(limits, limits, color=GRAY, linestyle="--", linewidth=1, zorder=1)
     if error is not None:
         ax.errorbar(truth, learned, xerr=error, fmt="none", ecolor=BLUE, elinewidth=0.8, alpha=0.5, zorder=2)
-    faint = np.clip(30 / np.sqrt(truth.size), 0.15, 0.8)
-    ax.scatter(truth, learned, s=14, color=BLUE, alpha=faint, linewidths=0, zorder=3, rasterized=truth.size > 5000)
+    opacity = np.clip(30 / np.sqrt(truth.size), 0.15, 0.8)
+    ax.scatter(truth, learned, s=14, color=BLUE, alpha=opacity, linewidths=0, zorder=3, rasterized=truth.size > 5000)
     ax.set(xlim=limits, ylim=limits, aspect="equal", xlabel="log-partition", ylabel="learned tau")
     message = f"mean |difference| {difference:.3g}"
     if learned.std() > 0 and truth.std() > 0:
@@ -91,10 +120,25 @@ def log_partitions(learned: Any, truth: Any, *, error: Any = None, ax: Axes | No
 
 
 def reliability(y: Any, marginals: Any, *, bins: int = 10, ax: Axes | None = None) -> Axes:
-    """How often labels of a marginal p are on: the nearer to the diagonal, the better calibrated.
+    """Draw how often labels of a marginal p are on: the nearer to the diagonal, the better calibrated.
 
-    Bins are those of `metrics.calibration_error`; bars are exact binomial 95 % intervals of independent labels. The
-    gray columns are the number of labels in each bin.
+    Bars are exact binomial 95 % intervals of independent labels; gray columns are the number of labels in each bin.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows, n_labels)
+        Label sets as 0/1.
+    marginals : array-like of shape (n_rows, n_labels)
+        P(label j is on) of each row.
+    bins : int, default=10
+        How many bins, as in `metrics.calibration_error`.
+    ax : Axes, default=None
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes that were drawn on.
     """
     result = calibration_bins(y, marginals, bins)
     ax = _axes(ax, (5.8, 4.8))
@@ -127,9 +171,24 @@ def reliability(y: Any, marginals: Any, *, bins: int = 10, ax: Axes | None = Non
 
 
 def interactions(model: Any, *, labels: Iterable[Any] | None = None, ax: Axes | None = None) -> Axes:
-    """The matrix U of a `LinearQuadratic` coupling that all x share: red labels attract each other, blue ones repel.
+    """Draw the interactions U of a `LinearQuadratic` coupling that all x share.
 
-    `model` is an EBM, a coupling or the matrix itself. Of more than 40 labels those that interact most are shown.
+    Labels of a red pair attract each other, those of a blue one repel. Of more than 40 labels those that interact most
+    are shown.
+
+    Parameters
+    ----------
+    model : EBM, LinearQuadratic or array-like of shape (n_labels, n_labels)
+        A model, its coupling, or the matrix itself.
+    labels : iterable, default=None
+        The names of the labels; by default their numbers.
+    ax : Axes, default=None
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes that were drawn on.
     """
     matrix = _interaction_matrix(model)
     k = matrix.shape[0]
@@ -153,14 +212,31 @@ def interactions(model: Any, *, labels: Iterable[Any] | None = None, ax: Axes | 
 
 
 def rank_probabilities(matrix: Any, *, labels: Iterable[Any] | None = None, ax: Axes | None = None) -> Axes:
-    """P(label j has rank p) of one x, the labels ordered by their mean rank; written out for up to 12 labels."""
+    """Draw P(label j has rank p) of one x, the labels ordered by their mean rank.
+
+    The probabilities are written out for up to 12 labels.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (n_labels, n_labels)
+        Row j holds the probabilities of the ranks of label j.
+    labels : iterable, default=None
+        The names of the labels; by default their numbers.
+    ax : Axes, default=None
+        Where to draw; by default the axes of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes that were drawn on.
+    """
     matrix = np.asarray(matrix, float)
     k = len(np.atleast_1d(matrix))
     stochastic = matrix.shape == (k, k) and matrix.min() > -1e-3 and np.allclose(matrix.sum(axis=1), 1, atol=0.01)
     if not stochastic or k < 2:
         raise ValueError(
             "matrix must have shape (k, k), row j the probabilities of the ranks of label j; got shape "
-            f"{matrix.shape}. For many x, inference.marginals gives one matrix each: take one."
+            f"{matrix.shape}. For many x, inference.marginals gives one matrix each: pass one of them."
         )
     names = _names(labels, k)
     order = np.argsort(matrix @ np.arange(k), kind="stable")
@@ -183,13 +259,13 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
 
 
-def _draw_measures(ax: Axes, at: np.ndarray, value: np.ndarray) -> None:
+def _draw_scores(ax: Axes, at: np.ndarray, value: np.ndarray) -> None:
     best = int(np.argmin(value))
-    ax.plot(at, value, color=VERMILION, marker=".", markersize=4, label="held out")
+    ax.plot(at, value, color=VERMILION, marker=".", markersize=4, label="validation")
     message = f"best: {value[best]:.4g} at step {at[best]:.0f}"
     ax.plot(at[best], value[best], color=VERMILION, marker="*", markersize=13, linestyle="none", label=message)
     if ax.get_ylabel() == "":
-        ax.set_ylabel("held-out measure", color=VERMILION)
+        ax.set_ylabel("validation score (lower is better)", color=VERMILION)
         ax.tick_params(axis="y", colors=VERMILION)
 
 
@@ -202,9 +278,9 @@ def _moving_mean(values: np.ndarray, window: int) -> np.ndarray:
     return np.divide(total, count, out=np.full(values.size, np.nan), where=finite & (count > 0))
 
 
-def _corner(ax: Axes, said: str) -> None:
+def _corner(ax: Axes, message: str) -> None:
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 2}
-    ax.text(0.03, 0.97, said, transform=ax.transAxes, va="top", ha="left", bbox=box, zorder=5)
+    ax.text(0.03, 0.97, message, transform=ax.transAxes, va="top", ha="left", bbox=box, zorder=5)
 
 
 def _interaction_matrix(model: Any) -> np.ndarray:
@@ -212,7 +288,7 @@ def _interaction_matrix(model: Any) -> np.ndarray:
     if isinstance(coupling, LinearQuadratic):
         if coupling.shared is None:
             raise ValueError(
-                "The interactions U of this coupling depend on x, so there is no one matrix to draw. Give that "
+                "The interactions U of this coupling depend on x, so there is no single matrix to draw. Pass that "
                 "of one x, coupling.interaction.matrix(s), or learn LinearQuadratic(..., shared=True)."
             )
         return np.asarray(coupling.interaction.matrix(coupling.shared), float)
@@ -231,6 +307,5 @@ def _names(labels: Iterable[Any] | None, k: int) -> list[str]:
 
 
 def _short(value: float) -> str:
-    """Two digits, without what repeats in every cell: .42, 1, and 0 for what rounds to it."""
-    message = f"{value:.2f}"
-    return message.removeprefix("0") if 0.005 <= value < 0.995 else f"{value:.0f}"
+    """Two digits, without the leading zero of every cell: .42, 1, and 0 for what rounds to it."""
+    return f"{value:.2f}".removeprefix("0") if 0.005 <= value < 0.995 else f"{value:.0f}"

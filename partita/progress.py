@@ -13,6 +13,13 @@ class ProgressBar:
 
     Inside `with ProgressBar() as bar:`, `fit(..., callbacks=[bar])` shows the step, the loss and the validation score.
     Other loops call `update`.
+
+    Parameters
+    ----------
+    title : str, default="fit"
+        What is being done.
+    text : str, default="compiling"
+        What to show before the first update.
     """
 
     def __init__(self, title: str = "fit", text: str = "compiling"):
@@ -34,5 +41,13 @@ class ProgressBar:
         self.update(step.step, step.steps, text)
 
     def update(self, completed: int, total: int, text: str) -> None:
-        """Show how much is completed, and a text about it."""
+        """Show how much is completed.
+
+        Parameters
+        ----------
+        completed, total : int
+            How many of how many steps are done.
+        text : str
+            A text beside the bar.
+        """
         self.bar.update(self.task, completed=completed, total=total, text=text)

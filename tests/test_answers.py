@@ -161,7 +161,7 @@ def test_beyond_the_reach_of_sums_every_answer_says_how_it_was_found():
         "log_partition.*too many for exact sums": lambda: made.log_partition(x),
         "the mode.*local search": lambda: made.predict(x),
         "found by local search": lambda: made.top_k(x, 2),
-        "chains that draw disagree on 2 of 2 rows": lambda: made.sample(x, 4),
+        "chains of the draws disagree on 2 of 2 rows": lambda: made.sample(x, 4),
     }
     for message, ask in questions.items():
         with pytest.warns(budget.ApproximationWarning, match=message):
@@ -191,11 +191,11 @@ def test_an_answer_takes_no_longer_than_its_budget(sixteen, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({0: 0.5}, "whole number from 0 to 1, .* got 0.5 for 0"),
+        ({0: 0.5}, "whole numbers from 0 to 1, .* got 0.5 for 0"),
         ({3: np.inf}, "got inf for 3"),
         ({3: 10**30}, "got 1e\\+30 for 3"),
         ({3: -1}, "got -1 for 3"),
-        ({3: "on"}, "must be numbers; got"),
+        ({3: "on"}, "given must hold numbers; got"),
         ({99: 1}, "given names \\['99'\\]"),
         (np.full((2, 16), 0.7), "got 0.7 for 0"),
         (np.zeros((3, 16)), "a table of shape \\(2, 16\\)"),

@@ -131,7 +131,7 @@ here.classifier().fit(here.X, here.SETS, checkpoint=folder)""",
         # While the reference is fitted, and in the refit on all rows.
         """
 import partita.estimators.references as references
-references._scale = here.stop_here
+references._fit_scale = here.stop_here
 here.ranker().fit(here.X, here.RANKS, checkpoint=folder)""",
         """
 import partita.estimators.cross_fitting as cross_fitting

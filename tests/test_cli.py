@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import partita
 from partita import atomic, datasets, divergences, objectives
-from partita.cli import app, outputs
+from partita.cli import answers, app
 from partita.datasets import registry, store
 from partita.estimators import names
 from partita.model import Network
@@ -229,18 +229,18 @@ def test_an_unknown_name_is_refused_before_any_training(option, argument, folder
 
 def test_tau_alone_needs_an_energy(folder, tmp_path):
     said = sentence("fit", folder / "sets.csv", *FIT, "--out", tmp_path / "m", "--train", "tau", code=2)
-    assert "train='tau' needs an energy that is there" in said
+    assert "train='tau' needs a trained energy" in said
 
 
 def test_a_reference_is_read_by_who_trusts_it(folder, tmp_path):
     made, side = tmp_path / "new.partita", tmp_path / "new.partita.sklearn"
     side.touch()
     command = ("fit", folder / "sets.csv", *FIT, "--out", made, "--reference", "extra-trees", *QUICK)
-    assert f"{side} is there already" in sentence(*command, code=2)
+    assert f"{side} exists already" in sentence(*command, code=2)
     run(*command, "--force")
-    assert "give --trust" in sentence("predict", made, folder / "x.csv", code=1)
+    assert "add --trust" in sentence("predict", made, folder / "x.csv", code=1)
     assert len(table(run("predict", made, folder / "x.csv", "--trust").stdout)["red"]) == N
-    assert "give --trust" in sentence("score", made, folder / "sets.csv", code=1)
+    assert "add --trust" in sentence("score", made, folder / "sets.csv", code=1)
     assert json.loads(run("score", made, folder / "sets.csv", "--trust", "--json").stdout)["subset_accuracy"] > 0.5
 
 
@@ -309,7 +309,7 @@ def test_answers_are_a_file_that_can_be_read_and_learned_from(folder, tmp_path):
         assert (found.y.shape, found.feature_names) == ((N, 3), ("log_prob",))
         again = tmp_path / f"{model}-again.csv"
         columns = {name: list(map(_number, values)) for name, values in table(out.read_text()).items()}
-        outputs.store(columns, again)
+        answers.store(columns, again)
         assert again.read_bytes() == out.read_bytes()
 
 
@@ -318,11 +318,11 @@ def _number(text):
 
 
 def test_what_json_has_no_number_for_is_null():
-    assert outputs.as_json({"log_prob": -np.inf, "on": 1, "name": "é"}) == '{"log_prob": null, "on": 1, "name": "é"}'
+    assert answers.as_json({"log_prob": -np.inf, "on": 1, "name": "é"}) == '{"log_prob": null, "on": 1, "name": "é"}'
 
 
 def test_brackets_are_shown_as_they_are(capsys):
-    outputs.show({"[bold]": ["[red]x[/red]"]})
+    answers.show({"[bold]": ["[red]x[/red]"]})
     shown = capsys.readouterr().out
     assert "[bold]" in shown
     assert "[red]x[/red]" in shown
@@ -429,7 +429,7 @@ def test_where_a_model_cannot_be_written(folder, tmp_path, no_training):
         return sentence("fit", folder / "sets.csv", *FIT, "--out", out, code=2)
 
     assert f"there is no folder {tmp_path / 'none'}" in fit(tmp_path / "none" / "m.partita")
-    assert "is there already; give another name, or --force" in fit(folder / "sets.partita")
+    assert "exists already; choose another name, or add --force" in fit(folder / "sets.partita")
     assert "is no plain file" in fit(tmp_path)
     # Not even with --force: the device would be replaced.
     assert "is no plain file" in sentence("fit", folder / "x.csv", *FIT, "--out", os.devnull, "--force", code=2)
@@ -439,7 +439,7 @@ def test_force_overwrites(folder, tmp_path):
     out = tmp_path / "out.csv"
     out.write_text("old")
     command = ("predict", folder / "sets.partita", folder / "x.csv", "--out", out)
-    assert "is there already" in sentence(*command, code=2)
+    assert "exists already" in sentence(*command, code=2)
     assert out.read_text() == "old"
     run(*command, "--force")
     assert out.read_text().startswith("red,")
@@ -467,7 +467,7 @@ def test_a_ranking_with_a_repeated_letter(folder, tmp_path):
     assert "letters.csv, line 3: 'b>a>b', names 'b' more than once" in said
     words = write_csv(tmp_path / "words.csv", (*FEATURES, "order"), [[1, 2, 3, "tea>coffee>gin"]])
     said = sentence("score", folder / "drinks.partita", words, code=1)
-    assert "words.csv, line 2: has 'gin', which is not among the classes given" in said
+    assert "words.csv, line 2: has 'gin', which is not among the classes" in said
 
 
 def test_a_damaged_model(folder, tmp_path):
@@ -495,7 +495,7 @@ def test_a_label_that_is_called_as_another_column(folder, tmp_path, rows):
     x, sets, _ = rows
     path = write_csv(tmp_path / "named.csv", (*FEATURES, "red", "green", "log_prob"), np.hstack([x, sets]).tolist())
     run("fit", path, *FIT, "--out", tmp_path / "m", *QUICK)
-    assert "has the name of another column, log_prob say" in sentence("predict", tmp_path / "m", path, code=2)
+    assert "has the name of another column, as log_prob" in sentence("predict", tmp_path / "m", path, code=2)
 
 
 def test_a_full_disk(folder, tmp_path, monkeypatch):
@@ -526,7 +526,7 @@ def test_what_was_not_expected_is_a_sentence_too(folder, monkeypatch):
 
     monkeypatch.setattr("partita.cli.answers.open_model", broken)
     said = sentence("predict", folder / "sets.partita", folder / "x.csv", code=1)
-    assert said == "Error: KeyError, which was not expected: 'oops'. Put --debug before the command for the traceback."
+    assert said == "Error: unexpected KeyError: 'oops'. Put --debug before the command for the traceback."
 
 
 def test_wrong_usage(folder):
@@ -614,7 +614,7 @@ def toy(tmp_path, monkeypatch):
 
 
 def test_data_list_shows_every_set_where_it_is_and_its_caveat(toy, monkeypatch):
-    monkeypatch.setattr(outputs, "WIDE", 1000)
+    monkeypatch.setattr(answers, "WIDE", 1000)
     said = run("data", "list").stdout
     lines = {name: next(line for line in said.splitlines() if f" {name} " in line) for name in datasets.names()}
     for name, line in lines.items():
@@ -625,7 +625,7 @@ def test_data_list_shows_every_set_where_it_is_and_its_caveat(toy, monkeypatch):
 
 
 def test_data_check(toy, monkeypatch):
-    monkeypatch.setattr(outputs, "WIDE", 1000)
+    monkeypatch.setattr(answers, "WIDE", 1000)
     said = run("data", "check", "toy").stdout
     assert all(text in said for text in (str(toy), "good", datasets.entry("toy").files[0].sha256))
     assert "absent" in run("data", "check").stdout
@@ -651,6 +651,6 @@ def test_data_fetch(toy):
 
 def test_demo_runs_the_demo(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("partita.demo.run", asked.append)
+    monkeypatch.setattr("partita.cli.demo.run", asked.append)
     run("demo", "--out", tmp_path)
     assert asked == [tmp_path]

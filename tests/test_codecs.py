@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from partita.estimators.codecs import LabelSets, Rankings, framed
+from partita.estimators.codecs import LabelSets, Rankings, to_frame
 from partita.structures import Hypercube, Permutations, Simplex
 
 RNG = np.random.default_rng(0)
@@ -293,7 +293,7 @@ def test_bad_classes_and_answers_are_refused():
         fit(LabelSets, ZERO_ONE, classes=["a", "b"])
     with pytest.raises(ValueError, match=r"must name the 3 columns of Y, \['sad', 'angry', 'calm'\]"):
         fit(LabelSets, FRAME, classes=["a", "b", "c"])
-    with pytest.raises(ValueError, match="Y has 'c', which is not among the classes given"):
+    with pytest.raises(ValueError, match="Y has 'c', which is not among the classes"):
         fit(LabelSets, SETS, classes=["a", "b"])
     with pytest.raises(ValueError, match=r"y must have shape \(n, 3\); got \(1, 2\)"):
         fit(LabelSets, SETS).decode(np.zeros((1, 2)))
@@ -528,12 +528,12 @@ def test_new_rankings_must_be_like_the_old(Y, new, message):
 
 
 def test_answers_are_framed():
-    assert framed(ZERO_ONE, list("abc"), "default") is ZERO_ONE
-    pandas = framed(ZERO_ONE, ["a", 1, ("b", 2)], "pandas")
+    assert to_frame(ZERO_ONE, list("abc"), "default") is ZERO_ONE
+    pandas = to_frame(ZERO_ONE, ["a", 1, ("b", 2)], "pandas")
     assert list(pandas.columns) == ["a", 1, ("b", 2)]
-    polars = framed(ZERO_ONE, ["a", 1, "c"], "polars")
+    polars = to_frame(ZERO_ONE, ["a", 1, "c"], "polars")
     assert polars.columns == ["a", "1", "c"]
     for frame in (pandas, polars):
         np.testing.assert_array_equal(frame.to_numpy(), ZERO_ONE)
     with pytest.raises(ValueError, match="'pandas', 'polars' or 'default'; got 'arrow'"):
-        framed(ZERO_ONE, "abc", "arrow")
+        to_frame(ZERO_ONE, "abc", "arrow")

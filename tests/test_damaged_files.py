@@ -20,7 +20,7 @@ import partita
 from partita import atomic
 from partita.model import EBM, Energy, Table
 from partita.networks import Linear
-from partita.persistence import FileError, files, values
+from partita.persistence import FileError, objects, store
 from partita.types import RESULTS
 
 KEY = jax.random.key(3)
@@ -88,8 +88,8 @@ def original():
 
 @functools.cache
 def original_bytes():
-    encoder = values.Encoder()
-    return files.pack({"object": encoder(original(), ""), "side": None}, encoder.tensors)
+    encoder = objects.Encoder()
+    return store.pack({"object": encoder(original(), ""), "side": None}, encoder.tensors)
 
 
 def parts_of(raw):
@@ -151,10 +151,10 @@ SPACE = ("g", "coupling", "polytope")
 FORGED = {
     "os.system": setting("os.system", "g", name="class"),
     "builtins.eval": setting("builtins.eval", "g", name="class"),
-    "module of partita's": setting("partita.persistence.files.json", "g", name="class"),
+    "module of partita's": setting("partita.persistence.store.json", "g", name="class"),
     "imported name": setting("partita.couplings.Hypercube", *SPACE, name="class"),
     "function": setting("partita.training.fit", "g", name="class"),
-    "demo": setting("partita.demo.Problem", "g", name="class"),
+    "demo": setting("partita.cli.Problem", "g", name="class"),
     "no class": setting("partita.model.Nonsense", "g", name="class"),
     "no module": setting("partita.nonsense.EBM", "g", name="class"),
     "only partita": setting("partita", "g", name="class"),

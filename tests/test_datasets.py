@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from paper.protocol import dev_split
 from partita import datasets
-from partita.datasets import DataError, read, text
-from partita.datasets.reading import parsed
+from partita.datasets import DataError, formats, read
+from partita.datasets.reading import parse
 from partita.estimators.codecs import LabelSets
 
 SLOW = ("calhousing", "delicious", "fried", "pendigits", "sushi", "sushi_one_hot", "tmc2007-500")
@@ -74,7 +74,7 @@ def test_the_first_ranks_of_glass_are_those_of_the_file(data_dir):
 
 def test_codes_of_places_are_numbers(data_dir):
     first = b"\n".join((data_dir / "label_ranking" / "sushi.txt").read_bytes().splitlines()[:3])
-    sushi = parsed(first, "sushi.txt", task="ranking", labels=None, coded=datasets.entry("sushi").coded)
+    sushi = parse(first, "sushi.txt", task="ranking", labels=None, coded=datasets.entry("sushi").coded)
     assert sushi.x[1].tolist() == [1, 1, 214, 26, 6, 1, 26, 6, 1, 0]
 
 
@@ -322,7 +322,7 @@ def test_what_is_written_is_read_bit_for_bit(name, data):
     x = np.array(data.draw(st.lists(FINITE | st.just(0.0), min_size=n * d, max_size=n * d))).reshape(n, d)
     x = np.hstack([x, np.ones((n, 1))])
     y = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n * k, max_size=n * k))).reshape(n, k)
-    found = parsed(WRITERS[name](x, y), name, task="multilabel", labels=k, features=d + 1)
+    found = parse(WRITERS[name](x, y), name, task="multilabel", labels=k, features=d + 1)
     np.testing.assert_array_equal(table(found.x), x)
     np.testing.assert_array_equal(table(found.y), y)
 
@@ -448,22 +448,22 @@ def test_garbage_gets_one_sentence(name, content, asked, said, tmp_path):
 
 
 def test_an_archive_that_unpacks_without_end_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "LARGEST", 1000)
+    monkeypatch.setattr(formats, "LARGEST", 1000)
     for pack, name in ((gzip.compress, "a.csv.gz"), (bz2.compress, "a.csv.bz2")):
-        with pytest.raises(DataError, match=f"{name} holds more than 1000 bytes"):
+        with pytest.raises(DataError, match=f"{name} unpacks to more than 1000 bytes"):
             read(write(tmp_path, name, pack(b"1" * 1001)), task="ranking")
 
 
 def test_a_letter_that_a_known_set_does_not_have():
     with pytest.raises(DataError, match="line 3: expected a ranking of the labels a to c, got 'd' in 'a>b>d'"):
-        parsed(b"x,ranking\n1,a>b>c\n2,a>b>d\n", "iris.txt", task="ranking", labels=None, classes="abc")
+        parse(b"x,ranking\n1,a>b>c\n2,a>b>d\n", "iris.txt", task="ranking", labels=None, classes="abc")
 
 
 def test_what_is_asked_is_checked(unchecked, tmp_path):
     path = write(tmp_path, "a.csv", "a,b\n1,0\n")
     with pytest.raises(ValueError, match="task must be 'multilabel' or 'ranking'; got 'sets'"):
         read(path, task="sets")
-    with pytest.raises(ValueError, match="labels must say which columns are labels"):
+    with pytest.raises(ValueError, match="labels must be the number of label columns"):
         read(path, task="multilabel")
     with pytest.raises(ValueError, match="labels must name the column of rankings, or be None for the last one; got 2"):
         read(path, task="ranking", labels=2)
@@ -502,7 +502,7 @@ def garbage(draw, name):
 def test_whatever_the_bytes_are_it_is_read_or_gets_one_sentence(name, data):
     content, task = data.draw(garbage(name)), data.draw(st.sampled_from(["multilabel", "ranking"]))
     try:
-        found = parsed(content, name, task=task, labels=2 if task == "multilabel" else None)
+        found = parse(content, name, task=task, labels=2 if task == "multilabel" else None)
     except DataError as error:
         check_sentence(error, name)
     else:

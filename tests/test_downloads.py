@@ -339,7 +339,7 @@ def test_a_wrong_file_in_the_folder_is_refused_by_name(pack, toy, tmp_path):
     assert toy.asked == []
     states = datasets.check("toy", folder=tmp_path)
     assert [state.verdict for state in states] == ["wrong", "absent"]
-    assert (states[0].expected, states[0].found) == (expected, found)
+    assert (states[0].expected, states[0].actual) == (expected, found)
 
 
 def test_a_damaged_archive_in_the_folder_is_refused(toy, tmp_path):
@@ -403,7 +403,7 @@ def test_a_later_change_of_mediamill_is_refused(where, mediamill, cache, tmp_pat
         (cache / f"{path}.bz2").unlink()
         mediamill.answers["/train-exp1.svm.bz2"] = [serves(whole, bz2.compress(changed))]
     digests = (hashlib.sha256(made).hexdigest() for made in (LINES["train"], changed))
-    said = "has changed since its first use: expected content with sha256 {}, got {}. If the change is meant, delete"
+    said = "has changed since its first use: expected content with sha256 {}, got {}. If the change is intended, delete"
     with pytest.raises(DataError, match=re.escape(said.format(*digests))):
         datasets.load("mediamill", folder=tmp_path / "mine")
     # Who means it says so.

@@ -429,7 +429,7 @@ def test_tau_is_learned_for_the_energy_of_the_last_fit():
     assert eqx.tree_equal(made.ebm_.g, g)
     assert eqx.tree_equal(made.ensemble_.g, members_g)
     assert off() < before / 2
-    with pytest.raises(ValueError, match=r"train='tau' needs an energy that is there.*same coupling"):
+    with pytest.raises(ValueError, match=r"train='tau' needs a trained energy.*same coupling"):
         made.set_params(coupling="pairwise").fit(X, SETS)
 
 
@@ -745,7 +745,7 @@ def test_all_arguments_are_constrained_and_given_by_name():
 
 @pytest.mark.parametrize("make", [classifier, ranker])
 def test_what_cannot_learn_tau_is_refused_before_any_work(make):
-    with pytest.raises(ValueError, match=r"train='tau' needs an energy that is there.*warm_start=True"):
+    with pytest.raises(ValueError, match=r"train='tau' needs a trained energy.*warm_start=True"):
         make(train="tau", warm_start=True).fit(object(), object())
     for objective in ("exact", "min-max", "mcmc", "fenchel-young", "perceptron", ExactMLE()):
         with pytest.raises(ValueError, match=r"train='alternate' has steps that train tau alone.*does not train tau"):

@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.preprocessing import StandardScaler
 
 from partita.estimators import MultilabelClassifier
-from partita.estimators.features import Scaler, check_columns, read_features, scaled
+from partita.estimators.rows import Scaler, check_columns, read_features, scale_features
 
 RNG = np.random.default_rng(0)
 NAN = np.nan
@@ -122,14 +122,14 @@ def test_what_cannot_be_read_is_refused():
 def test_finite_values_that_overflow_are_refused(x):
     """Without a scale, and where an unseen value is huge beside its column; where values are clipped they are not."""
     with pytest.raises(ValueError, match="X has values that are too large for float32"):
-        scaled(x, None, "float32")
-    assert np.isfinite(scaled(x, None, "float64").values.data).all()
+        scale_features(x, None, "float32")
+    assert np.isfinite(scale_features(x, None, "float64").values.data).all()
     small = x * 1e-300
     if isinstance(x, np.ndarray) and x.ndim == 2:
-        assert np.abs(scaled(x, Scaler.fit(small), "float32").values).max() == 10
+        assert np.abs(scale_features(x, Scaler.fit(small), "float32").values).max() == 10
     else:
         with pytest.raises(ValueError, match="too large for float32"):
-            scaled(x, Scaler.fit(small), "float32")
+            scale_features(x, Scaler.fit(small), "float32")
 
 
 def test_what_cannot_be_scaled_is_refused():

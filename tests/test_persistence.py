@@ -26,7 +26,7 @@ from partita import inference, kernels, objectives, persistence, samplers, searc
 from partita.couplings import Bilinear
 from partita.model import EBM, Bound, Energy, Network, Residual, Shifted, Table
 from partita.networks import ICNN, MLP, Linear, ResNet
-from partita.persistence import ConsentError, FileError, classes, files
+from partita.persistence import ConsentError, FileError, objects, store
 from partita.structures import Cube
 from partita.training import ONLY_TAU, Alternating, History, Progress, Solution, Solver, fit
 from partita.types import RESULTS
@@ -45,7 +45,7 @@ def same_bits(a, b):
         return False
     if isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         return a.dtype == b.dtype and same_bits(jax.random.key_data(a), jax.random.key_data(b))
-    if isinstance(a, classes.ARRAYS):
+    if isinstance(a, objects.ARRAYS):
         kinds = [(v.dtype, v.shape, getattr(v, "weak_type", None)) for v in (a, b)]
         values = [np.asarray(v).tolist() if v.dtype == object else np.asarray(v).tobytes() for v in (a, b)]
         return kinds[0] == kinds[1] and same_bits(*values)
@@ -361,13 +361,13 @@ def test_what_is_not_data_is_refused_by_its_place(message, value, path):
 
 
 def test_a_description_too_long_for_safetensors_is_refused(path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_HEADER", 2000)
+    monkeypatch.setattr(store, "LONGEST_HEADER", 2000)
     with pytest.raises(ValueError, match="allows 2000: hold long lists of numbers as numpy arrays"):
         partita.save(list(range(1000)), path)
     assert same_bits(round_trip(np.arange(1000), path), np.arange(1000))
 
 
-NO_PART_OF_A_MODEL = ("persistence", "datasets", "cli", "__main__", "demo")
+NO_PART_OF_A_MODEL = ("persistence", "datasets", "cli", "__main__")
 
 
 @pytest.mark.parametrize("name", [name for name in ORDER if name not in NO_PART_OF_A_MODEL])
@@ -375,9 +375,14 @@ def test_the_table_of_classes_is_complete(name):
     """Modules that models are made of are in it, and no two classes of a folder share a name."""
     importlib.import_module(f"partita.{name}")
     modules = [m for at, m in sys.modules.items() if f"{at}.".startswith(f"partita.{name}.")]
-    found = [cls for m in modules for cls in vars(m).values() if classes.is_known(cls) and cls.__module__ == m.__name__]
+    found = [
+        cls
+        for m in modules
+        for cls in vars(m).values()
+        if objects.has_named_fields(cls) and cls.__module__ == m.__name__
+    ]
     assert not found or name in partita.__all__
-    assert all(classes.find(classes.name_of(cls), ()) is cls for cls in found)
+    assert all(objects.find_class(objects.class_name(cls), ()) is cls for cls in found)
 
 
 # Estimators.

@@ -98,12 +98,12 @@ def test_learning_curves_show_the_loss_its_mean_and_the_best_measure():
     # A fiftieth of the steps, 2, on both sides of each: of 3 values.
     expected = [LOSS[max(i - 1, 0) : i + 2].mean() for i in range(120)]
     np.testing.assert_allclose(mean.get_ydata(), expected)
-    assert lines(ax)["held out"].tolist() == [[20, 3.9], [40, 3.4], [60, 3.2], [120, 3.6]]
+    assert lines(ax)["validation"].tolist() == [[20, 3.9], [40, 3.4], [60, 3.2], [120, 3.6]]
     assert lines(ax)["best: 3.2 at step 60"].tolist() == [[60, 3.2]]
     assert len(ax.figure.axes) == 1
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
         "training loss",
-        "held out",
+        "validation",
         "best: 3.2 at step 60",
     ]
 
@@ -111,10 +111,10 @@ def test_learning_curves_show_the_loss_its_mean_and_the_best_measure():
 def test_measures_of_another_scale_have_their_own_axis():
     ax = plots.learning_curves(History({"loss": LOSS}, [(50, 0.25), (100, 0.2)]))
     beside = ax.figure.axes[1]
-    assert lines(beside)["held out"].tolist() == [[50, 0.25], [100, 0.2]]
-    assert beside.get_ylabel() == "held-out measure"
+    assert lines(beside)["validation"].tolist() == [[50, 0.25], [100, 0.2]]
+    assert beside.get_ylabel() == "validation score (lower is better)"
     assert len(beside.get_legend().get_texts()) == 3
-    assert "held out" not in lines(ax)
+    assert "validation" not in lines(ax)
 
 
 def test_learning_curves_of_a_run_that_failed():
@@ -201,7 +201,7 @@ def test_of_many_labels_those_that_interact_most_are_shown():
 
 
 def test_what_is_no_shared_interaction_is_refused():
-    with pytest.raises(ValueError, match=r"depend on x, so there is no one matrix.*shared=True"):
+    with pytest.raises(ValueError, match=r"depend on x, so there is no single matrix.*shared=True"):
         plots.interactions(ising(False))
     with pytest.raises(ValueError, match="LinearQuadratic coupling, or its square matrix U; got Bilinear"):
         plots.interactions(Bilinear(Cube(3)))

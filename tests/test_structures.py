@@ -218,9 +218,8 @@ def test_projection_by_frank_wolfe_is_near_the_nearest_point():
 
 
 PACKAGE = Path(partita.__file__).parent
-# The estimators' table of names, and what turns predictions into references and y into codes.
 # The estimators' table of names; and the demo, which shows how models are put together.
-LISTED = {"estimators/names.py", "demo.py"}
+LISTED = {"estimators/names.py", "cli/demo.py"}
 
 
 def concrete_structures():

@@ -235,7 +235,7 @@ BAD = {
     "nan scores": ({}, {"scores": changed(T, 2, np.nan)}, "got 1 that are NaN or infinite, the first in row 2"),
     "huge scores": ({}, {"scores": changed(T, 2, 1e300)}, "got 1 that are NaN or infinite"),
     "text scores": ({}, {"scores": ["good"] * N}, "got dtype <U4"),
-    "one score": ({}, {"scores": np.ones(N)}, "All scores are 1: they do not tell"),
+    "one score": ({}, {"scores": np.ones(N)}, "All scores are 1: they do not say"),
     "logistic out of range": ({"objective": objectives.Scores("logistic")}, {"scores": T}, "from 0 .bad. to 1 .good."),
     "tau alone": ({"train": "tau"}, {"worse": WORSE}, "does not train tau"),
     "in turn": ({"train": "alternate"}, {"scores": T}, "does not train tau"),

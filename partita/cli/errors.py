@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 __all__ = ["Commands"]
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
-# Of click or, in newer versions, of typer's copy of it; this child is the one that both show.
+# Of click or, in newer versions, of typer's copy of it; BadParameter is its public child in both.
 UsageError: Any = typer.BadParameter.__bases__[0]
 
 
@@ -26,7 +26,7 @@ class Commands(TyperGroup):
             try:
                 return super().invoke(ctx)
             finally:
-                # What cannot be written is to fail here, and not when Python ends.
+                # Errors of the output are reported here, not when Python ends.
                 sys.stdout.flush()
 
 
@@ -60,11 +60,11 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"There is not enough memory. {message}".strip()
     kind = type(error).__name__
-    return f"{kind}, which was not expected: {message.rstrip('.')}. Put --debug before the command for the traceback."
+    return f"unexpected {kind}: {message.rstrip('.')}. Put --debug before the command for the traceback."
 
 
 def _code(error: Exception) -> int:
-    """A ValueError is about what was asked for, unless it is about what a file holds."""
+    """A ValueError is wrong usage, unless it is about the content of a file."""
     from ..datasets import DataError
     from ..persistence import FileError
 
@@ -72,8 +72,8 @@ def _code(error: Exception) -> int:
 
 
 def _drop_output() -> None:
-    """Python would try once more to write what is left, and complain."""
-    # Tests have an output that is no file.
+    """Discard the rest of the output: Python would try to write it again at its end, and fail again."""
+    # The output of tests is no file.
     with contextlib.suppress(OSError):
         output = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
@@ -81,13 +81,13 @@ def _drop_output() -> None:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """A warning is a sentence too, without the line of code that it comes from."""
+    """Show warnings as one sentence, without the line of code."""
 
-    def shown(message: Warning | str, *_: Any) -> None:
+    def show(message: Warning | str, *_: Any) -> None:
         typer.echo(f"Warning: {' '.join(str(message).split())}", err=True)
 
     with warnings.catch_warnings():
-        warnings.showwarning = shown
-        # Columns of files are found by their names; the arrays made of them have none.
+        warnings.showwarning = show
+        # Columns of files are matched by name before they become arrays, which have no names.
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         yield

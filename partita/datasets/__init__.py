@@ -1,10 +1,9 @@
-"""Data sets: the paper's and larger ones by name, with their splits, and files of one's own."""
+"""Data sets: the paper's and larger ones by name, with their splits, and files of your own."""
 
-from .loading import Split, load, split
-from .reading import Dataset, read
+from .formats import DataError
+from .reading import Dataset, Split, load, read, split
 from .registry import SETS, Entry, File, Task, entry, names
 from .store import DownloadError, State, cache, check, fetch
-from .text import DataError
 
 __all__ = [
     "SETS",

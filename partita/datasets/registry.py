@@ -21,9 +21,16 @@ TSOUMAKAS = "Tsoumakas et al., Mulan, JMLR 12, 2011"
 
 
 class File(NamedTuple):
-    """A published file: its place in a folder of data, where it may also lie packed, its address, and its checksum.
+    """A published file.
 
-    The sha256 is that of the unpacked content; None where it is not known and is taken on first use.
+    Parameters
+    ----------
+    path : str
+        Its path in a folder of data, where it may also be packed.
+    url : str
+        Its address.
+    sha256 : str or None
+        The checksum of its unpacked content; None where none is published, and that of the first use is kept.
     """
 
     path: str
@@ -33,10 +40,32 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set. Two files are its official training and test rows, in this order; one file has no official split.
+    """A data set that is known by name.
 
-    `paper` says that it is one of the paper's, `sparse` that x and y are csr, `labeled` that rows without a label
-    belong to no part of its split, `coded` that a value such as 26:Osaka stands for the number 26.
+    Parameters
+    ----------
+    name : str
+        Its name.
+    task : {"multilabel", "ranking"}
+        What its outputs are.
+    rows : tuple of int
+        How many rows each file has.
+    features, k : int
+        How many features and labels it has.
+    files : tuple of File
+        The official training and test rows, in this order; a single file has no official split.
+    cite : str
+        Where it was published.
+    note : str, default=""
+        What to know before results are compared.
+    paper : bool, default=False
+        Whether it is one of the paper's.
+    sparse : bool, default=False
+        Whether x and y are csr.
+    labeled : bool, default=False
+        Whether its split leaves out rows without a label.
+    coded : bool, default=False
+        Whether a value such as 26:Osaka stands for the number 26.
     """
 
     name: str
@@ -83,8 +112,8 @@ def _multilabel(
     labeled: bool = False,
 ) -> Entry:
     folder = folder or name
-    result = tuple(File(f"multilabel/{folder}/{at}", f"{base}/{folder}/{at}", sha256) for at, sha256 in files.items())
-    return Entry(name, "multilabel", rows, *shape, result, cite, note, paper, sparse, labeled)
+    parts = tuple(File(f"multilabel/{folder}/{at}", f"{base}/{folder}/{at}", sha256) for at, sha256 in files.items())
+    return Entry(name, "multilabel", rows, *shape, parts, cite, note, paper, sparse, labeled)
 
 
 _TABLE = (
@@ -229,20 +258,42 @@ _TABLE = (
     ),
 )
 
-SETS = {made.name: made for made in _TABLE}
+SETS = {row.name: row for row in _TABLE}
 
 
 def names(task: Task | None = None) -> tuple[str, ...]:
-    """The names that `load` knows, of one task or of both."""
+    """List the names that `load` knows.
+
+    Parameters
+    ----------
+    task : {"multilabel", "ranking"}, default=None
+        Only sets of this task.
+
+    Returns
+    -------
+    tuple of str
+        The names.
+    """
     if task not in (None, "multilabel", "ranking"):
         raise ValueError(f"task must be 'multilabel', 'ranking' or None; got {task!r}.")
-    return tuple(name for name, result in SETS.items() if task in (None, result.task))
+    return tuple(name for name, known in SETS.items() if task in (None, known.task))
 
 
 def entry(name: str) -> Entry:
-    """The row of the table with this name."""
+    """Look up a data set by its name.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+
+    Returns
+    -------
+    Entry
+        Its sizes, files, source and note.
+    """
     if name not in SETS:
-        near = difflib.get_close_matches(name, SETS, n=1)
-        message = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"There is no data set {name!r}; there are {', '.join(sorted(SETS))}.{message}")
+        similar = difflib.get_close_matches(name, SETS, n=1)
+        question = f" Did you mean {similar[0]!r}?" if similar else ""
+        raise ValueError(f"There is no data set {name!r}; there are {', '.join(sorted(SETS))}.{question}")
     return SETS[name]

@@ -1,4 +1,4 @@
-"""Published files on this machine: found in the folder of data or in the cache, else downloaded into the cache."""
+"""Published files on this machine: those in the folder of data or in the cache, and downloads into the cache."""
 
 import contextlib
 import hashlib
@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ..atomic import write
+from .formats import PACKED, DataError, unpack
 from .registry import File, entry
-from .text import PACKED, DataError, unpacked
 
-__all__ = ["DownloadError", "State", "cache", "check", "content", "fetch"]
+__all__ = ["DownloadError", "State", "cache", "check", "fetch", "read_content"]
 
 RETRIES = 2
 SECONDS = 30
@@ -28,59 +28,102 @@ Folder = str | os.PathLike[str] | None
 
 
 class DownloadError(OSError):
-    """A file that could not be downloaded: which, from where, why, and where to put it by hand."""
+    """A file that could not be downloaded. The message names its address, the reason, and where to put it by hand."""
 
 
 class State(NamedTuple):
-    """What is on this machine of a file; `expected` is None where the checksum is not known yet."""
+    """The copy of a published file on this machine.
+
+    Parameters
+    ----------
+    file : File
+        The published file.
+    path : Path or None
+        Its copy; None where there is none.
+    expected : str or None
+        The checksum that it must have; None where none is known yet.
+    actual : str or None
+        The checksum that it has; None where it cannot be read.
+    """
 
     file: File
     path: Path | None
     expected: str | None
-    found: str | None
+    actual: str | None
 
     @property
     def verdict(self) -> str:
-        """absent, good, wrong, or not checked yet."""
+        """Either "absent", "good", "wrong" or "not checked yet"."""
         if self.path is None:
             return "absent"
-        if self.found is not None and self.expected is None:
+        if self.actual is not None and self.expected is None:
             return "not checked yet"
-        return "good" if self.expected == self.found else "wrong"
+        return "good" if self.expected == self.actual else "wrong"
 
 
 def cache() -> Path:
-    """Where downloads are kept: PARTITA_CACHE, or the user's folder of caches."""
+    """Return the folder where downloads are kept.
+
+    Returns
+    -------
+    Path
+        The environment variable PARTITA_CACHE, or `partita` in the user's folder of caches.
+    """
     return Path(os.environ.get("PARTITA_CACHE") or pooch.os_cache("partita")).expanduser()
 
 
 def fetch(name: str, *, folder: Folder = None) -> tuple[Path, ...]:
-    """The files of a data set, checked; those that are not on this machine are downloaded into the cache."""
-    return tuple(content(file, folder)[0] for file in entry(name).files)
+    """Download the files of a data set that are not on this machine, and check all of them.
+
+    Parameters
+    ----------
+    name : str
+        One of `datasets.names()`.
+    folder : str or path-like, default=None
+        Where to look for its files first; by default the folder PARTITA_DATA. The cache is next.
+
+    Returns
+    -------
+    tuple of Path
+        The files.
+    """
+    return tuple(read_content(file, folder)[0] for file in entry(name).files)
 
 
 def check(name: str, *, folder: Folder = None) -> tuple[State, ...]:
-    """What is on this machine of a data set, and whether its checksums hold. Nothing is downloaded or changed."""
-    return tuple(_state(file, _held(file, folder)) for file in entry(name).files)
+    """Check which files of a data set are on this machine, and their checksums. Nothing is downloaded or changed.
 
+    Parameters
+    ----------
+    name : str
+        One of `datasets.names()`.
+    folder : str or path-like, default=None
+        Where to look for its files first; by default the folder PARTITA_DATA. The cache is next.
 
-def content(file: File, folder: Folder = None, download: bool = True) -> tuple[Path, bytes]:
-    """Where a file is, and what it holds unpacked: it is as published, or it is refused.
-
-    It is looked for in `folder` (else PARTITA_DATA), then in the cache. What is wrong in the cache is downloaded again,
-    unless its checksum was only taken on first use.
+    Returns
+    -------
+    tuple of State
+        One for each file.
     """
-    held = _held(file, folder)
-    if held is not None:
+    return tuple(_state(file, _find(file, folder)) for file in entry(name).files)
+
+
+def read_content(file: File, folder: Folder = None, download: bool = True) -> tuple[Path, bytes]:
+    """The path of a file and its unpacked content, whose checksum holds.
+
+    Files with a wrong checksum in the cache are downloaded again, unless the checksum is that of their first use.
+    """
+    path = _find(file, folder)
+    if path is not None:
         try:
-            return held, _accepted(file, held)
+            return path, _read_checked(file, path)
         except DataError:
-            if not (download and file.sha256 and _is_ours(held)):
+            if not (download and file.sha256 and path.is_relative_to(cache())):
                 raise
     elif not download:
-        raise FileNotFoundError(f"{file.path} is not on this machine. {_by_hand(file, folder)}")
-    path = _downloaded(file, folder)
-    return path, _accepted(file, path)
+        raise FileNotFoundError(f"{file.path} is not on this machine. {_manual_download(file, folder)}")
+    path = _download(file, folder)
+    return path, _read_checked(file, path)
 
 
 def _folders(folder: Folder) -> list[Path]:
@@ -88,75 +131,71 @@ def _folders(folder: Folder) -> list[Path]:
     return [*([Path(own).expanduser()] if own else []), cache()]
 
 
-def _is_ours(path: Path) -> bool:
-    return path.is_relative_to(cache())
-
-
 def _place(folder: Path, path: str) -> Path:
-    """A path inside the folder; one that could lead out of it is refused."""
+    """A path inside the folder; an error if it could lead out of it."""
     if not INSIDE.fullmatch(path):
         raise ValueError(f"A file of data must have a plain path inside its folder; got {path!r}.")
     return folder / path
 
 
-def _held(file: File, folder: Folder) -> Path | None:
+def _find(file: File, folder: Folder) -> Path | None:
     places = (_place(own, file.path + packed) for own in _folders(folder) for packed in ("", *PACKED))
     return next((path for path in places if path.is_file()), None)
 
 
 def _state(file: File, path: Path | None) -> State:
-    result = None
+    actual = None
     if path is not None:
         with contextlib.suppress(DataError):
-            result = _digest(unpacked(path.read_bytes(), path.name))
-    return State(file, path, file.sha256 or _recorded(file), result)
+            actual = _digest(unpack(path.read_bytes(), path.name))
+    return State(file, path, file.sha256 or _recorded_digest(file), actual)
 
 
-def _accepted(file: File, path: Path) -> bytes:
-    """The content of a file whose checksum holds; where none is known, it is kept from now on."""
-    result = unpacked(path.read_bytes(), str(path))
-    match, record = _digest(result), _record(file)
-    expected = file.sha256 or _recorded(file)
+def _read_checked(file: File, path: Path) -> bytes:
+    """The content of a file whose checksum holds; where none is known, that of this first use is recorded."""
+    content = unpack(path.read_bytes(), str(path))
+    actual, record = _digest(content), _record_path(file)
+    expected = file.sha256 or _recorded_digest(file)
     if expected is None:
         record.parent.mkdir(parents=True, exist_ok=True)
-        write({str(record): f"{match}\n".encode()})
-        message = f"{path.name} has no published checksum: that of this first use, sha256 {match}, is kept in {record}"
+        write({str(record): f"{actual}\n".encode()})
+        message = f"{path.name} has no published checksum: that of this first use, sha256 {actual}, is kept in {record}"
         warnings.warn(f"{message}, and checked from now on.", stacklevel=2)
-    elif expected != match:
-        message = f"{path} is not the published file: expected content with sha256 {expected}, got {match}."
+    elif expected != actual:
+        message = f"expected content with sha256 {expected}, got {actual}."
         if file.sha256 is None:
-            message = f"{path} has changed since its first use: expected content with sha256 {expected}, got {match}."
-            raise DataError(f"{message} If the change is meant, delete {record}.")
-        raise DataError(f"{message} Replace it by {file.url}, or delete it.")
-    return result
+            message = f"{path} has changed since its first use: {message}"
+            raise DataError(f"{message} If the change is intended, delete {record}.")
+        raise DataError(f"{path} is not the published file: {message} Replace it by {file.url}, or delete it.")
+    return content
 
 
-def _digest(made: bytes) -> str:
-    return hashlib.sha256(made).hexdigest()
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def _record(file: File) -> Path:
+def _record_path(file: File) -> Path:
     return _place(cache(), f"{file.path}.sha256")
 
 
-def _recorded(file: File) -> str | None:
-    record = _record(file)
+def _recorded_digest(file: File) -> str | None:
+    record = _record_path(file)
     return record.read_text().strip() if record.is_file() else None
 
 
-def _published(file: File) -> str:
+def _published_path(file: File) -> str:
     """The path under which the file is kept as it is published, packed or not."""
     return file.path + next((packed for packed in PACKED if file.url.endswith(packed)), "")
 
 
-def _by_hand(file: File, folder: Folder) -> str:
-    place = _folders(folder)[0] / _published(file)
+def _manual_download(file: File, folder: Folder) -> str:
+    place = _folders(folder)[0] / _published_path(file)
     return f"Get {file.url} and put it at {place}, or set PARTITA_DATA to a folder that holds {file.path}."
 
 
-def _downloaded(file: File, folder: Folder) -> Path:
+def _download(file: File, folder: Folder) -> Path:
     """The file as published, in the cache. pooch moves it to its name once it is whole and its checksum holds."""
-    name = _published(file)
+    name = _published_path(file)
     keeper = pooch.create(
         cache(), "", registry={name: file.sha256}, urls={name: file.url}, retry_if_failed=RETRIES, allow_updates=True
     )
@@ -164,18 +203,18 @@ def _downloaded(file: File, folder: Folder) -> Path:
         with _quiet(), _Bar(_place(cache(), name).name) as bar:
             getter: Any = pooch.HTTPDownloader(bar, chunk_size=2**16, timeout=SECONDS)
             path = Path(keeper.fetch(name, downloader=getter))
-        unpacked(path.read_bytes(), path.name)
+        unpack(path.read_bytes(), path.name)
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
-            # Without a checksum only this tells that a page of a web site came instead.
+            # A web page in place of the file: without a checksum only unpacking shows it.
             _place(cache(), name).unlink()
         message = f"{name} could not be downloaded from {file.url}: {_reason(error)}."
-        raise DownloadError(f"{message} {_by_hand(file, folder)}") from error
+        raise DownloadError(f"{message} {_manual_download(file, folder)}") from error
     return path
 
 
 def _reason(error: Exception) -> str:
-    """In a few words, what requests, pooch or the disk say."""
+    """The error of requests, pooch or the disk in a few words."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server answers {error.response.status_code} {error.response.reason}"
     if isinstance(error, requests.Timeout):
@@ -189,7 +228,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The bar says it all."""
+    """Without the log messages of pooch, which the bar replaces."""
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel("ERROR")
@@ -200,7 +239,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _Bar:
-    """What pooch tells of a download, drawn on the standard error."""
+    """The progress of a download by pooch, on the standard error."""
 
     def __init__(self, title: str):
         columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
@@ -220,7 +259,7 @@ class _Bar:
 
     @total.setter
     def total(self, size: int) -> None:
-        # pooch says it at the beginning of each try.
+        # pooch sets it at the beginning of each attempt.
         self.bar.reset(self.task, total=size or None)
 
     def update(self, size: int) -> None:
@@ -230,4 +269,4 @@ class _Bar:
         self.bar.reset(self.task)
 
     def close(self) -> None:
-        """The bar stays until the file is checked."""
+        """pooch calls it before the checksum is computed; the bar stays until then."""

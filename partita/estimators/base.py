@@ -13,14 +13,12 @@ from ..objectives import AbstractObjective
 from ..structures import AbstractMeasure
 from ..training import History, TrainState, average, scale
 from . import cross_fitting
-from .arguments import Codec
+from .arguments import check_observed, read_triplets
 from .checkpoints import Checkpoint, fingerprint
-from .codecs import Encoded
-from .features import Scaler
+from .codecs import AbstractCodec, Encoded
 from .learning import AbstractLearner, Calibration, Callbacks, Learned
 from .references import Reference, fit_reference
-from .rows import RowReader, read_first
-from .triplets import check_observed, given
+from .rows import RowReader, Scaler, read_first
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,7 +30,7 @@ else:
 class AbstractEstimator(AbstractLearner):
     """A scikit-learn estimator over the library's objects."""
 
-    codec_: Codec
+    codec_: AbstractCodec
     classes_: np.ndarray
     scaler_: Scaler | None
     reference_: Reference
@@ -109,7 +107,7 @@ class AbstractEstimator(AbstractLearner):
             The fitted estimator.
         """
         with self._precision():
-            triplets = given(worse, scores)
+            triplets = read_triplets(worse, scores)
             objective = self._choose(triplets, "fit(X, y)")
             last = getattr(self, "ensemble_", None) if self.warm_start else None
             self._check_arguments(objective, has_energy=last is not None)

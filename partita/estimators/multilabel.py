@@ -1,4 +1,4 @@
-"""Label sets."""
+"""The estimator of label sets."""
 
 import warnings
 from typing import Any, ClassVar, Literal
@@ -13,15 +13,15 @@ from .answers import unseen_marginals
 from .codecs import Encoded, LabelSets
 from .predictor import AbstractPredictor
 
-# Labels that a warning names.
+# How many labels a warning names.
 NAMED = 5
 
 
 class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
-    """A joint probability p(y|x) over label sets, with scikit-learn's manners.
+    """A joint probability p(y|x) over label sets, as a scikit-learn classifier.
 
-    Several models are trained at once, each without a fold of the rows, on which its training is stopped. The fitted
-    model is their mean energy. `fit` says what it learns from: outputs, preferences or scores.
+    An ensemble of models is trained at once, each without a fold of the rows, on which it is validated and stopped. The
+    fitted model is their mean energy. `fit` learns from observed outputs, preferences or scores.
 
     Parameters
     ----------
@@ -31,99 +31,100 @@ class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
         "concrete-score-matching", "fenchel-young", "perceptron". With `fit(..., worse=)` or `fit(..., scores=)`:
         "auto", or an `objectives.Preferences` or `objectives.Scores`.
     loss : str or AbstractDivergence, default="logistic"
-        The loss that the divergence f gives: "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger",
-        "reverse-kl".
+        The loss, by its divergence f: "logistic", "sparsemax", "tsallis", "jensen-shannon", "hellinger", "reverse-kl".
     coupling : str or AbstractCoupling, default="pairwise"
-        How logits and labels make an energy. "pairwise": one matrix U for all x, of low rank above 256 labels; "unary":
-        no interactions; "low-rank". U as a function of x: "pairwise-of-x" (a number for each pair), "pairwise-full"
-        (the paper's k x k matrix), "pairwise-concave" (negative semi-definite).
+        The energy as a function of logits and labels. "pairwise": one matrix U for all x, of low rank above 256 labels;
+        "unary": no interactions; "low-rank". U as a function of x: "pairwise-of-x" (a number for each pair),
+        "pairwise-full" (the paper's k x k matrix), "pairwise-concave" (negative semi-definite).
     network : str or callable, default="mlp"
         h, from x to logits: "mlp", "linear", "resnet", or an Equinox module.
     tau : str or AbstractTau, default="residual"
-        The learned log-partition. "residual": the surrogate's bound, corrected by a network (where there is no
-        surrogate, "logits"); "logits": a network of h(x). Of x, as in the paper: "mlp", "resnet", "icnn", "linear",
+        The learned log-partition. "residual": a bound of the surrogate plus a network (where there is no surrogate,
+        "logits"); "logits": a network of h(x). Networks of x, as in the paper: "mlp", "resnet", "icnn", "linear",
         "constant" (one number per training row).
     reference : str, AbstractMeasure or classifier, default="uniform"
         q, which the energy reweights: "uniform", a measure, or a classifier with `predict_proba`, whose predictions for
-        training rows are made out of fold.
+        the training rows are cross-fitted.
     proposal : str, SurrogateProposal or AbstractMeasure, default="surrogate"
         Where "min-min" and "nce" draw outputs from; "reference" is the paper's Algorithm 1.
     decision : str or AbstractRule, default="mode"
-        What `predict` is best for: "mode" (the most probable set), "hamming", "f1", "micro_f1" (its threshold is found
-        on held-out rows).
+        The criterion that `predict` is best for: "mode" (the most probable set), "hamming", "f1", "micro_f1" (with a
+        threshold that is fitted on the folds).
     random_state : int, RandomState or None, default=None
-        Decides all random numbers.
+        Seeds all random numbers.
     verbose : int, default=0
         1 for a progress bar.
     train : str or AbstractTraining, default="both"
-        Which parts move: "both", "g", "tau" (for an energy that was trained before: with `warm_start`, or a trained
-        `network`), or "alternate" (5 steps of g, 5 of tau, and again).
+        Which parts are trained: "both", "g", "tau" (for an energy that was trained before: with `warm_start`, or a
+        trained `network`), or "alternate" (5 steps of g, then 5 of tau, and so on).
     ensemble_size : int, default=5
         How many models are trained and averaged.
     steps : int or None, default=None
-        Steps of training. None: 10 passes over the rows, at least 600 steps and at most 3,000.
+        Training steps. None: 10 passes over the rows, at least 600 steps and at most 3,000.
     learning_rate : float, default=0.01
-        Of Adam.
+        The learning rate of Adam.
     penalty : float, array-like or None, default=None
-        On the squared weights of g. Of several, the one that is best on held-out rows. None: 0.03, or where there are
-        more pairs of labels than rows, the best of 0.03, 0.1 and 0.3.
+        The weight of the squared weights of g in the loss. Of several, the best on the folds is chosen. None: 0.03, or
+        where there are more pairs of labels than rows, the best of 0.03, 0.1 and 0.3.
     batch_size : int, default=64
         Rows of a step.
     num_samples : int, default=8
         Outputs drawn for each row of a step.
     width, depth : int, default=128 and 1
-        Of the hidden layers of `network`.
+        The size and number of the hidden layers of `network`.
     patience : int or None, default=8
-        How many validations (of 30) without gain end the training of a model; None for never.
+        After how many validations (of 30) without improvement a model is stopped; None for never.
     refit : bool, default=False
-        Whether the models are trained again on all rows in the end.
+        Whether the models are trained again on all rows at the end.
     standardize : bool, default=True
         Whether features are scaled to mean 0 and variance 1.
     class_weight : dict, "balanced" or None, default=None
         Weights by label; a row counts by the mean weight of its labels.
     classes : array-like or None, default=None
-        All labels, where y does not show them.
+        All labels, where not all of them occur in y.
     warm_start : bool, default=False
         Whether `fit` starts from the models of the last fit.
     dtype : {"float32", "float64"}, default="float32"
-        The precision of all numbers.
+        The precision of training and predictions.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_labels,)
-        The labels, in the order of the columns of arrays.
+        The labels, in the order of columns.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Their names, if X was a frame with strings as names.
     ebm_ : EBM
-        The model: the mean energy of the ensemble, with its reference and its tau.
+        The fitted model: the mean energy of the ensemble, with its reference and tau.
     ensemble_ : EBM
-        The models that it is the mean of, stacked.
+        The models of the ensemble, stacked.
     objective_ : AbstractObjective
         What was minimized.
     penalty_ : float
-        The penalty that was chosen.
+        The chosen penalty.
     scale_ : float
-        The factor on the energy, from held-out rows; 1 where there is nothing to calibrate.
+        The factor on the energy; 1 for label sets.
     threshold_ : float or None
-        That of the decision "micro_f1".
+        The threshold of the decision "micro_f1".
     reference_ : Reference
-        The fitted reference: from X to measures q.
-    codec_, scaler_ : LabelSets, Scaler or None
-        How y is encoded, and how X is scaled.
+        The fitted reference, from X to measures q.
+    codec_ : LabelSets
+        The encoding of y.
+    scaler_ : Scaler or None
+        The scales of X; None without `standardize`.
     completion_ : {"exact", "bound"} or None
-        How label sets that are known in part were summed over; None where all are known.
+        How missing labels were summed over; None where there were none.
     history_ : History
-        The loss of each step, and the scores of the validations.
+        The loss of each step and the scores of the validations.
     n_iter_ : int
         The number of steps.
     seed_ : int
-        The seed that `random_state` gave.
+        The seed from `random_state`.
 
     See Also
     --------
-    LabelRanker : Rankings in place of sets.
+    LabelRanker : The same for rankings.
 
     Examples
     --------
@@ -146,7 +147,7 @@ class MultilabelClassifier(ClassifierMixin, AbstractPredictor):
 
     class_weight: Any
 
-    # scikit-learn's mixin, which must come first, has one that knows no sets and no missing labels.
+    # ClassifierMixin, which must come first, has a score for arrays only.
     score = AbstractPredictor.score  # pyright: ignore[reportAssignmentType]
 
     def __init__(

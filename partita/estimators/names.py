@@ -1,4 +1,4 @@
-"""Where names become objects: one table for each argument of the estimators."""
+"""The names of methods as objects: one table for each argument of the estimators."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -49,12 +49,12 @@ from ..structures import (
 from ..training import BOTH, ONLY_G, ONLY_TAU, AbstractTraining, Alternating
 from ..types import Key, PyTree
 
-# From here on one U for all labels has more entries than data have rows, and mean field takes too long.
+# With more labels U has more entries than data have rows, and mean field takes too long: then U has low rank.
 FULL_LABELS = 256
 # U(x) = -A(x) A(x)' has k times this many entries of A(x): h of 174 labels would have 30,276 outputs at full rank.
 MAX_RANK = 32
 
-# What the outputs of a codec are, by the kind of y; and what the predictions of an estimator are the reference of.
+# The spaces of outputs, by the kind of y; and the families of measures that predictions of an estimator give.
 SPACES: dict[str, Callable[[int], AbstractSpace]] = {"sets": Hypercube, "classes": Simplex, "rankings": Permutations}
 LABEL_FAMILY = ProductBernoulli
 RANKING_FAMILIES: dict[str, Any] = {"plackett-luce": PlackettLuce, "mallows": Mallows}
@@ -114,7 +114,7 @@ TRAININGS: dict[str, AbstractTraining] = {
 
 
 def named(what: str, value: Any, table: Mapping[str, Any] | tuple[str, ...], *kinds: type) -> Any:
-    """The object of a name in the table, or an object of one of the right kinds as it is."""
+    """The object of a name in the table; objects of one of the kinds are returned as they are."""
     if isinstance(value, str) and value in table:
         return table[value] if isinstance(table, Mapping) else value
     if not isinstance(value, str) and isinstance(value, kinds):
@@ -124,7 +124,7 @@ def named(what: str, value: Any, table: Mapping[str, Any] | tuple[str, ...], *ki
 
 
 class Recipe(eqx.Module):
-    """What a model is made of; called with a key it makes one, with weights of its own."""
+    """The parts of a model; called with a key it makes a model with new weights."""
 
     coupling: AbstractCoupling
     h: PyTree
@@ -135,30 +135,32 @@ class Recipe(eqx.Module):
     rows: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
     depth: int = eqx.field(static=True)
-    near: bool = eqx.field(static=True, default=True)
+    has_surrogate: bool = eqx.field(static=True, default=True)
 
     def __call__(self, key: Key) -> EBM:
-        h_key, tau_key, near_key = jax.random.split(key, 3)
+        h_key, tau_key, surrogate_key = jax.random.split(key, 3)
         size = math.prod(self.features)
         h = self.h
         if isinstance(h, str):
             h = NETWORKS[h](size, self.coupling.theta_shape, self.width, self.depth, h_key)
-        near = self._near(near_key)
-        return EBM(Energy(h, self.coupling), self._tau(near, size, tau_key), q=self.q, f=self.f, surrogate=near)
+        surrogate = self._surrogate(surrogate_key)
+        tau = self._tau(surrogate, size, tau_key)
+        return EBM(Energy(h, self.coupling), tau, q=self.q, f=self.f, surrogate=surrogate)
 
-    def _near(self, key: Key) -> AbstractSurrogate | Literal[False] | None:
-        """The coupling's surrogate, or where there is none one that is learned beside the model."""
-        if not self.near:
+    def _surrogate(self, key: Key) -> AbstractSurrogate | Literal[False] | None:
+        """The surrogate of the coupling; where it has none, one that is learned beside the model."""
+        if not self.has_surrogate:
             return False
-        own = self.coupling.surrogate(self.q, self.f)
-        # One of k classes is summed over exactly, and has no family of measures of its own.
-        return Amortized(self.coupling, key=key) if own is None and self.coupling.space.proposal_shape() else own
+        surrogate = self.coupling.surrogate(self.q, self.f)
+        # Spaces without a family of proposals, such as k classes, are summed over exactly.
+        is_missing = surrogate is None and self.coupling.space.proposal_shape()
+        return Amortized(self.coupling, key=key) if is_missing else surrogate
 
-    def _tau(self, near: AbstractSurrogate | Literal[False] | None, size: int, key: Key) -> AbstractTau:
+    def _tau(self, surrogate: AbstractSurrogate | Literal[False] | None, size: int, key: Key) -> AbstractTau:
         if isinstance(self.tau, AbstractTau):
             return self.tau
-        if self.tau == "residual" and near and isinstance(self.f, KL):
-            return Residual(MLP(near.summary_size(self.coupling, self.q), (), width=32, key=key))
+        if self.tau == "residual" and surrogate and isinstance(self.f, KL):
+            return Residual(MLP(surrogate.summary_size(self.coupling, self.q), (), width=32, key=key))
         if self.tau in ("residual", "logits"):
             body = MLP(math.prod(self.coupling.theta_shape), (), width=self.width, key=key)
             return Network(body, of_logits=True)
@@ -170,7 +172,7 @@ class Recipe(eqx.Module):
 
 
 def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
-    """By name or as it is, for the labels at hand. One class per row has a coupling of its own."""
+    """The coupling by name, or as it is, for outputs in this space. For one class per row there is only one."""
     if is_one_class(space):
         named("coupling", value, SET_COUPLINGS, AbstractCoupling)
         return Bilinear(ProbabilitySimplex(space.shape[0]))
@@ -183,7 +185,7 @@ def coupling(value: Any, space: AbstractSpace, key: Key) -> AbstractCoupling:
 
 
 def is_one_class(space: AbstractSpace) -> bool:
-    """Whether an output is one of k classes: its mode is the answer for any loss."""
+    """Whether an output is one of k classes, where the mode is the best prediction for any loss."""
     return isinstance(space, Simplex)
 
 
@@ -193,7 +195,7 @@ def cheap(model: EBM) -> bool:
 
 
 def training(value: Any, objective: Any) -> AbstractTraining:
-    """What is trained, by name or as it is; refused where the objective, by name or as it is, does not train tau."""
+    """The parts to train, by name or as they are; an error where tau alone is trained and the objective has no tau."""
     train = named("train", value, TRAININGS, AbstractTraining)
     known = named("objective", objective, OBJECTIVES, AbstractObjective)
     no_tau = issubclass(known, AbstractEnergyObjective) if isinstance(known, type) else not known.trains_tau
@@ -215,7 +217,7 @@ def objective(
     train: AbstractTraining = BOTH,
     key: Key,
 ) -> AbstractObjective:
-    """By name or as it is, for the model at hand and what is trained of it."""
+    """The objective by name, or as it is, for a model and the parts of it that are trained."""
     value = named("objective", value, tuple(OBJECTIVES), AbstractObjective)
     proposal = named("proposal", proposal, PROPOSALS, SurrogateProposal, AbstractMeasure)
     if isinstance(value, AbstractObjective):
@@ -227,7 +229,7 @@ def objective(
         return MinMax(Generator(model.space, body))
     if model.surrogate is None and isinstance(proposal, SurrogateProposal):
         proposal = None
-    makers = {
+    constructors = {
         "min-min": lambda: MinMin(num, proposal=proposal),
         "exact": ExactMLE,
         "mcmc": MCMC,
@@ -238,4 +240,4 @@ def objective(
         "fenchel-young": GeneralizedFenchelYoung,
         "perceptron": Perceptron,
     }
-    return makers[value]()
+    return constructors[value]()

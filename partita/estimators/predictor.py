@@ -1,4 +1,4 @@
-"""Every question that a joint probability answers, asked of a fitted estimator."""
+"""Predictions, probabilities and draws of a fitted estimator."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from .. import decisions, inference, persistence
+from .. import budget, decisions, inference, persistence
 from ..decisions import AbstractRule, MicroF1
 from ..inference import Normalization
 from ..inference.rows import over_rows
@@ -18,7 +18,7 @@ from ..objectives.fenchel_young import AbstractFenchelYoung
 from ..types import Key, PyTree
 from . import answers, names
 from .base import AbstractEstimator
-from .codecs import Encoded, framed
+from .codecs import Encoded, to_frame
 from .rows import RowReader, read_known
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _Pair(NamedTuple):
 
 
 class TopK(_Pair):
-    """The most probable outputs of each row and their probabilities, as a pair.
+    """The most probable outputs of each row and their probabilities: the pair (y, probability), with the method.
 
     Attributes
     ----------
@@ -58,22 +58,22 @@ class TopK(_Pair):
         return pair
 
 
-def fitted(method: Method) -> Method:
-    """A method of fitted estimators, in the precision that they were fitted in."""
+def needs_fit(method: Method) -> Method:
+    """A method that raises on estimators that are not fitted, and runs in the precision of the fit."""
 
     @functools.wraps(method)
-    def checked(self, *args, **options):
+    def wrapper(self, *args, **options):
         check_is_fitted(self, "ebm_")
         with self._precision():
             return method(self, *args, **options)
 
-    return cast(Method, checked)
+    return cast(Method, wrapper)
 
 
 class AbstractPredictor(AbstractEstimator):
-    """Predictions, probabilities and draws of a fitted estimator."""
+    """The methods of fitted estimators, for any kind of output."""
 
-    @fitted
+    @needs_fit
     def predict(self, X: Any, given: Any = None) -> Any:
         """Predict the output that is best for the `decision`.
 
@@ -83,7 +83,7 @@ class AbstractPredictor(AbstractEstimator):
             Features, as in `fit`.
         given : {dict, array-like of shape (n_rows, n_labels)}, default=None
             What is known of y: {label: value} for all rows, or a table with NaN where nothing is known. Values are 0 or
-            1 in label sets, ranks in rankings.
+            1 for label sets, ranks for rankings.
 
         Returns
         -------
@@ -91,9 +91,9 @@ class AbstractPredictor(AbstractEstimator):
             One output per row, in the kind of the y of `fit`, or the frame that `set_output` asks for.
         """
         y = self._decide(*self._model(X, given))
-        return self._framed(self.codec_.decode(y), X)
+        return self._to_frame(self.codec_.decode(y), X)
 
-    @fitted
+    @needs_fit
     def predict_proba(self, X: Any, given: Any = None) -> Any:
         """Compute the marginal probabilities of single labels.
 
@@ -110,9 +110,9 @@ class AbstractPredictor(AbstractEstimator):
             P(label j is on) at [i, j] for label sets, P(label j has rank r) at [i, j, r] for rankings.
         """
         p = np.asarray(answers.marginals(*self._model(X, given), key=self._key()), float)
-        return self._framed(p, X) if p.ndim == 2 else p
+        return self._to_frame(p, X) if p.ndim == 2 else p
 
-    @fitted
+    @needs_fit
     def log_prob(self, X: Any, y: Any, method: Any = "auto") -> np.ndarray:
         """Compute log p(y|x), the log of the joint probability of each row's whole output.
 
@@ -136,24 +136,24 @@ class AbstractPredictor(AbstractEstimator):
         y, mask = self.codec_.encode(y)
         method = answers.normalizer(model, x, method, "log_prob")
         if mask is not None and method == "learned":
-            # Labels held as known have no learned normalizer: both sums come from the same draws.
+            # tau does not normalize sums over missing labels: both sums are estimated from the same draws.
             method = "importance"
         options = {"reference": reference, "mask": mask, "key": self._key()}
         return np.asarray(inference.log_prob(model, x, y, method=method, **options), float)
 
-    @fitted
+    @needs_fit
     def energy(self, X: Any, y: Any) -> np.ndarray:
-        """Compute g(x, y), by which outputs for the same x are compared.
+        """Compute the energies g(x, y), which compare outputs for the same x.
 
-        For the logistic loss p is q exp(g) / Z. Of preferences, `energy(X, y) > energy(X, worse)` says which pairs the
-        model agrees with.
+        For the logistic loss p = q exp(g) / Z. After a fit on preferences, the model agrees with those pairs where
+        `energy(X, y) > energy(X, worse)`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, frame} of shape (n_rows, n_features)
             Features, as in `fit`.
         y : {array-like, sparse matrix, frame, list}
-            One whole output per row, written as the y of `fit`.
+            One output per row without missing labels or ties, written as the y of `fit`.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class AbstractPredictor(AbstractEstimator):
             raise ValueError("energy needs whole outputs, without missing labels or ties; log_prob takes those too.")
         return np.asarray(over_rows(answers.energy, model, x, y), float)
 
-    @fitted
+    @needs_fit
     def log_partition(self, X: Any, method: Any = "auto") -> np.ndarray:
         """Compute the log-partition of each row, relative to the reference.
 
@@ -187,7 +187,7 @@ class AbstractPredictor(AbstractEstimator):
         method = answers.normalizer(model, x, method, "log_partition")
         return np.asarray(inference.log_partition(model, x, method=method, reference=reference, key=self._key()), float)
 
-    @fitted
+    @needs_fit
     def log_partition_with_error(self, X: Any, method: Any = "auto") -> inference.LogPartition:
         """Compute the log-partition of each row as `log_partition` does, with an estimate of its error.
 
@@ -200,22 +200,20 @@ class AbstractPredictor(AbstractEstimator):
 
         Returns
         -------
-        value : ndarray of shape (n_rows,)
+        value, error : ndarray of shape (n_rows,)
             In nats.
-        error : ndarray of shape (n_rows,)
-            An estimate of its error.
         """
         x, model, reference = self._model(X)
         method = answers.normalizer(model, x, method, "log_partition")
         result = inference.log_partition_with_error(model, x, method=method, reference=reference, key=self._key())
         return inference.LogPartition(*(np.asarray(part, float) for part in result))
 
-    @fitted
+    @needs_fit
     def sample(self, X: Any, n: int = 1, given: Any = None, random_state: int | None = None) -> Any:
         """Draw outputs from p(y|x).
 
-        Draws are independent where exact sums reach. Elsewhere they come from four Markov chains, with a warning where
-        the chains disagree.
+        Draws are independent where exact sums are fast enough. Elsewhere they come from four Markov chains, with a
+        warning where the chains disagree.
 
         Parameters
         ----------
@@ -235,14 +233,14 @@ class AbstractPredictor(AbstractEstimator):
         """
         x, model, reference = self._model(X, given)
         key = self._key() if random_state is None else jax.random.key(random_state)
-        if answers.is_exact(model, x.shape[0]):
-            drawn = inference.sample(model, x, n, key=key, reference=reference)
+        if budget.is_exact_in_time(model, x.shape[0]):
+            y = inference.sample(model, x, n, key=key, reference=reference)
         else:
-            drawn, r_hat = inference.sample_chains(model, x, n, burn_in=BURN_IN, key=key, reference=reference)
+            y, r_hat = inference.sample_chains(model, x, n, burn_in=BURN_IN, key=key, reference=reference)
             answers.warn_of_chains(np.asarray(r_hat))
-        return self._decoded(np.asarray(drawn))
+        return self._decode_all(np.asarray(y))
 
-    @fitted
+    @needs_fit
     def top_k(self, X: Any, k: int, given: Any = None) -> TopK:
         """Find the k most probable outputs of each row.
 
@@ -258,7 +256,7 @@ class AbstractPredictor(AbstractEstimator):
         Returns
         -------
         TopK
-            The pair (y, probability). A probability of 0 marks what is no answer: fewer than `k` outputs are possible.
+            The pair (y, probability). Where fewer than k outputs are possible, the rest have probability 0.
         """
         x, model, reference = self._model(X, given)
         normalizer = answers.normalizer(model, x, "auto", "top_k")
@@ -267,9 +265,9 @@ class AbstractPredictor(AbstractEstimator):
         best = inference.top_k(model, x, k, key=self._key(), reference=reference, **options)
         if not exactly:
             answers.warn(model, x, "top_k", "the outputs are found by local search, which may miss some")
-        return TopK(self._decoded(np.asarray(best.y)), np.exp(np.asarray(best.log_prob, float)), best.method)
+        return TopK(self._decode_all(np.asarray(best.y)), np.exp(np.asarray(best.log_prob, float)), best.method)
 
-    @fitted
+    @needs_fit
     def normalization(self, X: Any, num: int = 1000) -> Normalization:
         """Check whether the probabilities that `log_prob` gives sum to one.
 
@@ -278,7 +276,7 @@ class AbstractPredictor(AbstractEstimator):
         X : {array-like, sparse matrix, frame} of shape (n_rows, n_features)
             Features, as in `fit`.
         num : int, default=1000
-            How many draws for each row, where exact sums do not reach.
+            How many draws for each row, where exact sums take too long.
 
         Returns
         -------
@@ -287,8 +285,8 @@ class AbstractPredictor(AbstractEstimator):
         """
         x, model, reference = self._model(X)
         method, index = "sampled", None
-        if answers.is_exact(model, x.shape[0]):
-            # The exact log-partitions as a tau, which knows these rows, under f as it is where sums are exact.
+        if budget.is_exact_in_time(model, x.shape[0]):
+            # log_prob uses exact log-partitions here: they become a tau with a value for each row.
             method = "exact"
             tau, index = inference.log_partition(model, x, reference=reference), np.arange(x.shape[0])
             table = eqx.tree_at(lambda table: table.values, Table(x.shape[0]), tau - model.f.start)
@@ -298,7 +296,7 @@ class AbstractPredictor(AbstractEstimator):
         options = {"method": method, "key": self._key(), "num": num, "index": index}
         return inference.normalization(model, x, reference=reference, **options)
 
-    @fitted
+    @needs_fit
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score the predictions: subset accuracy of label sets, mean Kendall tau of rankings.
 
@@ -320,7 +318,7 @@ class AbstractPredictor(AbstractEstimator):
         return float(np.average(scores, weights=sample_weight))
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose the tables that `predict` and `predict_proba` give.
+        """Choose the type of table that `predict` and `predict_proba` return.
 
         Parameters
         ----------
@@ -351,7 +349,7 @@ class AbstractPredictor(AbstractEstimator):
         persistence.save(self, path)
 
     def _model(self, X: Any, given: Any = None) -> tuple[Any, EBM, PyTree]:
-        """Scaled x, and the model and the rows' references that answer for it."""
+        """Scaled x, the model, conditioned on `given`, and the reference of each row."""
         x, raw = RowReader(self, self.codec_, self.scaler_).features(X)
         reference = self.reference_(raw)
         if given is None:
@@ -371,7 +369,7 @@ class AbstractPredictor(AbstractEstimator):
         return rule(answers.evidence(rule, x, model, reference, key=self._key())).y
 
     def _rule(self, model: EBM) -> AbstractRule | None:
-        """The rule of the decision; none for the mode, which is also the answer for one class per row."""
+        """The rule of the decision; None for the mode, which is also the decision for one class per row."""
         if isinstance(self.decision, AbstractRule):
             return self.decision
         if self.decision == "mode" or names.is_one_class(model.space):
@@ -379,23 +377,23 @@ class AbstractPredictor(AbstractEstimator):
         if self.decision != "micro_f1":
             return decisions.RULES[self.decision]
         if self.threshold_ is None:
-            raise ValueError("decision='micro_f1' needs a threshold, which fit finds on held-out rows: fit with it.")
+            raise ValueError("decision='micro_f1' needs a threshold, which `fit` learns: fit with this decision.")
         return MicroF1(self.threshold_)
 
-    def _decoded(self, y: np.ndarray) -> Any:
-        """Several outputs for each row in the kind of y."""
+    def _decode_all(self, y: np.ndarray) -> Any:
+        """Several outputs for each row, in the kind of y."""
         rows = [self.codec_.decode(outputs) for outputs in y]
         return np.stack(rows) if all(isinstance(row, np.ndarray) for row in rows) else rows
 
-    def _framed(self, answer: Any, X: Any) -> Any:
-        """An answer as the table that `set_output` asks for, with the index of X."""
+    def _to_frame(self, answer: Any, X: Any) -> Any:
+        """Predictions as the table that `set_output` chose, with the index of X."""
         container = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         columns = [str(label) for label in self.codec_.classes]
         if not isinstance(answer, np.ndarray) or answer.shape[1:] != (len(columns),):
             return answer
-        table: Any = framed(answer, columns, container)
+        table: Any = to_frame(answer, columns, container)
         return table.set_axis(X.index) if container == "pandas" and hasattr(X, "iloc") else table
 
     def _key(self) -> Key:
-        """Always the same draws: the same question gets the same answer."""
+        """The key of the fit: the same call returns the same result."""
         return jax.random.key(self.seed_)

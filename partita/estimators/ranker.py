@@ -1,4 +1,4 @@
-"""Rankings."""
+"""The estimator of rankings."""
 
 from typing import Any, ClassVar, Literal
 
@@ -12,68 +12,106 @@ from .predictor import AbstractPredictor
 
 
 class LabelRanker(AbstractPredictor):
-    """A joint probability p(y|x) over rankings of labels, with scikit-learn's manners.
+    """A joint probability p(y|x) over rankings of labels, as a scikit-learn estimator.
 
-    Several models are trained at once, each without a fold of the rows. Their mean energy is calibrated on the rows
-    that they have not seen. `fit` says what it learns from: outputs, preferences or scores.
+    An ensemble of models is trained at once, each without a fold of the rows. Their mean energy is calibrated on the
+    folds. `fit` learns from observed outputs, preferences or scores.
 
     Parameters
     ----------
-    objective, loss, network, tau, proposal : str or object
-        As in `MultilabelClassifier`.
+    objective : str or AbstractObjective, default="auto"
+        What training minimizes, as in `MultilabelClassifier`.
+    loss : str or AbstractDivergence, default="logistic"
+        The loss, as in `MultilabelClassifier`.
     coupling : str or AbstractCoupling, default="permutahedron"
-        How scores and ranks make an energy: "permutahedron" (one score per label) or "birkhoff" (one per label and
-        rank).
+        The energy as a function of logits and ranks: "permutahedron" (one logit per label) or "birkhoff" (one per label
+        and rank).
+    network : str or callable, default="mlp"
+        h, from x to logits: "mlp", "linear", "resnet", or an Equinox module.
+    tau : str or AbstractTau, default="residual"
+        The learned log-partition, as in `MultilabelClassifier`.
     reference : str, AbstractMeasure or regressor, default="uniform"
         q, which the energy reweights: "uniform", a measure, or a regressor of rank vectors, whose predictions for
-        training rows are made out of fold.
+        the training rows are cross-fitted.
+    proposal : str, SurrogateProposal or AbstractMeasure, default="surrogate"
+        Where "min-min" and "nce" draw outputs from; "reference" is the paper's Algorithm 1.
     decision : str or AbstractRule, default="mode"
-        What `predict` is best for: "mode" (the most probable ranking), "borda" (Spearman's rho), "kemeny" (Kendall's
-        tau).
+        The criterion that `predict` is best for: "mode" (the most probable ranking), "borda" (Spearman's rho), "kemeny"
+        (Kendall's tau).
     random_state : int, RandomState or None, default=None
-        Decides all random numbers.
+        Seeds all random numbers.
     verbose : int, default=0
         1 for a progress bar.
     train : str or AbstractTraining, default="both"
-        Which parts move, as in `MultilabelClassifier`.
+        Which parts are trained, as in `MultilabelClassifier`.
     ensemble_size : int, default=5
         How many models are trained and averaged.
     steps : int or None, default=None
-        Steps of training. None: 10 passes over the rows, at least 600 steps and at most 3,000.
+        Training steps. None: 10 passes over the rows, at least 600 steps and at most 3,000.
     learning_rate : float, default=0.01
-        Of Adam.
+        The learning rate of Adam.
     penalty : float, array-like or None, default=None
-        On the squared weights of g. Of several, the one that ranks held-out rows best. None: of 0.003 and 0.03.
+        The weight of the squared weights of g in the loss. Of several, the one with the best Kendall's tau on the folds
+        is chosen. None: of 0.003 and 0.03.
     batch_size : int, default=64
         Rows of a step.
     num_samples : int, default=8
         Outputs drawn for each row of a step.
     width, depth : int, default=128 and 2
-        Of the hidden layers of `network`.
+        The size and number of the hidden layers of `network`.
     patience : int or None, default=None
-        How many validations (of 30) without gain end the training of a model; None for never.
+        After how many validations (of 30) without improvement a model is stopped; None for never.
     refit : bool, default=True
-        Whether the models are trained again on all rows in the end.
+        Whether the models are trained again on all rows at the end.
     standardize : bool, default=True
         Whether features are scaled to mean 0 and variance 1.
     classes : array-like or None, default=None
-        All labels, where y does not show them.
+        All labels, where not all of them occur in y.
     reference_family : {"plackett-luce", "mallows"}, default="plackett-luce"
-        What the ranks that a regressor predicts are the center of, with a fitted spread.
+        The family of q around the ranks that a regressor predicts; its spread is fitted.
     warm_start : bool, default=False
         Whether `fit` starts from the models of the last fit.
     dtype : {"float32", "float64"}, default="float32"
-        The precision of all numbers.
+        The precision of training and predictions.
 
     Attributes
     ----------
-    classes_, n_features_in_, feature_names_in_, ebm_, ensemble_, objective_, penalty_, scale_, reference_, codec_, \
-    scaler_, completion_, history_, n_iter_, seed_
-        As in `MultilabelClassifier`.
+    classes_ : ndarray of shape (n_labels,)
+        The labels, in the order of columns.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, if X was a frame with strings as names.
+    ebm_ : EBM
+        The fitted model: the mean energy of the ensemble times `scale_`, with its reference and tau.
+    ensemble_ : EBM
+        The models of the ensemble, stacked.
+    objective_ : AbstractObjective
+        What was minimized.
+    penalty_ : float
+        The chosen penalty.
+    scale_ : float
+        The factor on the energy under which the folds are most probable; 1 where it was not fitted.
+    threshold_ : None
+        The threshold of label sets, which rankings do not have.
+    reference_ : Reference
+        The fitted reference, from X to measures q.
+    codec_ : Rankings
+        The encoding of y.
+    scaler_ : Scaler or None
+        The scales of X; None without `standardize`.
+    completion_ : {"exact", "bound"} or None
+        How ties and missing ranks were summed over; None where there were none.
+    history_ : History
+        The loss of each step and the scores of the validations.
+    n_iter_ : int
+        The number of steps.
+    seed_ : int
+        The seed from `random_state`.
 
     See Also
     --------
-    MultilabelClassifier : Label sets in place of rankings.
+    MultilabelClassifier : The same for label sets.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """A fitted classifier or regressor of scikit-learn as the reference q(y|x).
 
-The energy is trained on what the estimator says of rows that it was not fitted on: with probabilities of its own
-training rows the energy would learn to trust them, and find none such at prediction.
+The energy is trained with predictions for rows that the estimator was not fitted on. Predictions for its own training
+rows are more certain than those for new rows, and the energy would rely on them.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from ..structures import AbstractLabels, AbstractMeasure, AbstractRankings, Abst
 from ..types import PyTree
 from .names import LABEL_FAMILY, RANKING_FAMILIES, is_one_class
 
-# Least probabilities that a classifier may give, of which the one is taken that suits unseen rows best.
+# Probabilities of a classifier are clipped to at least one of these, whichever suits unseen rows best.
 FLOORS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 
 class Reference(eqx.Module):
-    """What makes a measure of each row: a fitted estimator, and how to read its answers. Without one, `q` for all."""
+    """Maps rows to measures q: by a fitted estimator, or one `q` for all rows where `fitted` is None."""
 
     q: AbstractMeasure
     fitted: Any = None
@@ -38,8 +38,8 @@ class Reference(eqx.Module):
             return None
         k = self.q.space.shape[0]
         if isinstance(self.q, LABEL_FAMILY):
-            return _bernoulli(probabilities(self.fitted, x, k), self.floor)
-        return _ranked(ranks(self.fitted, x, k), self.scale, self.family)
+            return _label_measures(probabilities(self.fitted, x, k), self.floor)
+        return _ranking_measures(ranks(self.fitted, x, k), self.scale, self.family)
 
 
 def fit_reference(
@@ -54,98 +54,94 @@ def fit_reference(
     family: str = "plackett-luce",
     rng: np.random.RandomState | None = None,
 ) -> tuple[Reference, PyTree]:
-    """The reference, and the measures of the training rows, from estimators that have not seen them."""
+    """The reference, and the measures of the training rows by estimators that were not fitted on them."""
     if isinstance(reference, str | AbstractMeasure):
         return Reference(Uniform(space) if isinstance(reference, str) else reference), None
     rng = np.random.RandomState(0) if rng is None else rng
     ranked = isinstance(space, AbstractRankings)
-    targets, drawn = _completed(y, mask, rng) if ranked else (y, y)
-    # A missing label says neither on nor off: such rows are predicted, but not learned from.
+    targets, completed = _complete_ranks(y, mask, rng) if ranked else (y, y)
+    # Rows with missing labels are predicted, but not learned from.
     whole = np.arange(len(y)) if ranked or mask is None else np.flatnonzero(~mask.any(axis=1))
     _check(space, folds, whole)
-    answer = ranks if ranked else probabilities
-    unseen = np.zeros(y.shape)
+    predict = ranks if ranked else probabilities
+    predictions = np.zeros(y.shape)
     for fold in folds:
-        fitted = _fitted(reference, x, targets, weight, np.setdiff1d(whole, fold), rng)
-        unseen[fold] = answer(fitted, x[fold], y.shape[1])
-    fitted = _fitted(reference, x, targets, weight, whole, rng)
+        estimator = _fit(reference, x, targets, weight, np.setdiff1d(whole, fold), rng)
+        predictions[fold] = predict(estimator, x[fold], y.shape[1])
+    estimator = _fit(reference, x, targets, weight, whole, rng)
     if ranked:
-        scale = _scale(unseen, drawn, family)
-        measures = _ranked(unseen, scale, family)
-        return Reference(_first(measures), fitted, scale=scale, family=family), measures
-    floor = max(FLOORS, key=lambda floor: _likelihood(unseen[whole], y[whole], floor))
-    measures = _bernoulli(unseen, floor)
-    return Reference(_first(measures), fitted, floor=floor), measures
+        scale = _fit_scale(predictions, completed, family)
+        measures = _ranking_measures(predictions, scale, family)
+        return Reference(_first(measures), estimator, scale=scale, family=family), measures
+    floor = max(FLOORS, key=lambda floor: _likelihood(predictions[whole], y[whole], floor))
+    measures = _label_measures(predictions, floor)
+    return Reference(_first(measures), estimator, floor=floor), measures
 
 
 def probabilities(classifier: Any, x: Any, k: int) -> np.ndarray:
-    """P(label j is on), (n, k), whichever way a multilabel classifier says it."""
-    message = classifier.predict_proba(x)
-    if isinstance(message, list):
-        # One table per label, whose columns are the classes seen: a label that was always on has no column for off.
-        seen = getattr(classifier, "classes_", [np.arange(2)] * k)
-        message = np.stack([_of_one(table, classes) for table, classes in zip(message, seen, strict=True)], axis=1)
-    message = np.asarray(message, float)
-    if message.shape != (x.shape[0], k) or not ((message >= 0) & (message <= 1)).all():
+    """P(label j is on), (n, k), from a table of all labels or a list of one table per label."""
+    p = classifier.predict_proba(x)
+    if isinstance(p, list):
+        # The columns of a label's table are the classes in its training rows: off, on, or only one of them.
+        classes = getattr(classifier, "classes_", [np.arange(2)] * k)
+        p = np.stack([_column_on(table, values) for table, values in zip(p, classes, strict=True)], axis=1)
+    p = np.asarray(p, float)
+    if p.shape != (x.shape[0], k) or not ((p >= 0) & (p <= 1)).all():
         raise ValueError(
-            f"The reference's predict_proba must give probabilities of shape {(x.shape[0], k)}, or a table for each "
-            f"label; got shape {message.shape}, values from {message.min()} to {message.max()}."
+            f"The reference's predict_proba must return probabilities of shape {(x.shape[0], k)}, or a table for each "
+            f"label; got shape {p.shape}, values from {p.min()} to {p.max()}."
         )
-    return message
+    return p
 
 
 def ranks(regressor: Any, x: Any, k: int) -> np.ndarray:
     """Predicted ranks (n, k), real numbers."""
-    message = np.asarray(regressor.predict(x), float)
-    if message.shape != (x.shape[0], k) or not np.isfinite(message).all():
-        raise ValueError(f"The reference must predict finite ranks of shape {(x.shape[0], k)}; got {message.shape}.")
-    return message
+    values = np.asarray(regressor.predict(x), float)
+    if values.shape != (x.shape[0], k) or not np.isfinite(values).all():
+        raise ValueError(f"The reference must predict finite ranks of shape {(x.shape[0], k)}; got {values.shape}.")
+    return values
 
 
-def _of_one(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def _column_on(table: np.ndarray, classes: np.ndarray) -> np.ndarray:
     on = np.flatnonzero(np.asarray(classes) == 1)
     return table[:, on[0]] if on.size else np.zeros(len(table))
 
 
-def _completed(y: np.ndarray, mask: np.ndarray | None, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Rankings with the mean rank for tied labels, which a regressor learns; and with ties broken by chance."""
-    means, drawn = y.astype(float), y.copy()
+def _complete_ranks(
+    y: np.ndarray, mask: np.ndarray | None, rng: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rankings with the mean rank for tied labels, which a regressor learns; and with ties broken at random."""
+    means, completed = y.astype(float), y.copy()
     if mask is None:
-        return means, drawn
+        return means, completed
     for i in np.flatnonzero(mask.any(axis=1)):
         for group in np.unique(mask[i][mask[i] > 0]):
             tied = np.flatnonzero(mask[i] == group)
-            means[i, tied], drawn[i, tied] = y[i, tied].mean(), rng.permutation(y[i, tied])
-    return means, drawn
+            means[i, tied], completed[i, tied] = y[i, tied].mean(), rng.permutation(y[i, tied])
+    return means, completed
 
 
-def _scale(predicted: np.ndarray, y: np.ndarray, family: str) -> float:
-    """How sharply rankings follow the predicted ranks."""
+def _fit_scale(predicted: np.ndarray, y: np.ndarray, family: str) -> float:
+    """The concentration of rankings around the predicted ranks."""
     if family == "plackett-luce":
         return float(RANKING_FAMILIES[family].fit_scale(jnp.asarray(-predicted, float), jnp.asarray(y)))
     return float(RANKING_FAMILIES[family].fit_spread(_centers(predicted), jnp.asarray(y)))
 
 
-def _fitted(
+def _fit(
     reference: Any, x: Any, y: np.ndarray, weight: np.ndarray | None, rows: np.ndarray, rng: np.random.RandomState
 ) -> Any:
-    result: Any = clone(reference)
-    # Seeds that were left open come from ours: the same random_state gives the same reference.
-    seeds = {
-        name: rng.randint(2**31 - 1) for name, value in sorted(result.get_params().items()) if _is_open(name, value)
-    }
-    result.set_params(**seeds)
-    options = (
-        {"sample_weight": weight[rows]} if weight is not None and has_fit_parameter(result, "sample_weight") else {}
-    )
-    return result.fit(x[rows], y[rows], **options)
+    estimator: Any = clone(reference)
+    # Seeds that are None are drawn from ours: the same random_state gives the same reference.
+    parameters = sorted(estimator.get_params().items())
+    unset = [name for name, value in parameters if name.split("__")[-1] == "random_state" and value is None]
+    estimator.set_params(**{name: rng.randint(2**31 - 1) for name in unset})
+    if weight is None or not has_fit_parameter(estimator, "sample_weight"):
+        return estimator.fit(x[rows], y[rows])
+    return estimator.fit(x[rows], y[rows], sample_weight=weight[rows])
 
 
-def _is_open(name: str, value: Any) -> bool:
-    return name.split("__")[-1] == "random_state" and value is None
-
-
-def _bernoulli(p: np.ndarray, floor: float) -> AbstractMeasure:
+def _label_measures(p: np.ndarray, floor: float) -> AbstractMeasure:
     return LABEL_FAMILY(jnp.asarray(scipy.special.logit(np.clip(p, floor, 1 - floor)), float))
 
 
@@ -154,7 +150,7 @@ def _likelihood(p: np.ndarray, y: np.ndarray, floor: float) -> float:
     return float(np.where(y == 1, np.log(p), np.log1p(-p)).sum())
 
 
-def _ranked(predicted: np.ndarray, scale: float, family: str) -> AbstractMeasure:
+def _ranking_measures(predicted: np.ndarray, scale: float, family: str) -> AbstractMeasure:
     if family == "plackett-luce":
         return RANKING_FAMILIES[family](jnp.asarray(-scale * predicted, float))
     return RANKING_FAMILIES[family](_centers(predicted), jnp.full(len(predicted), scale))
@@ -165,14 +161,14 @@ def _centers(predicted: np.ndarray) -> Any:
 
 
 def _first(measures: AbstractMeasure) -> AbstractMeasure:
-    """One row's measure, which stands for its family in the model."""
+    """The measure of one row, which stands for its family in the model."""
     return jax.tree.map(lambda leaf: leaf[0], measures)
 
 
 def check_reference(reference: Any, needed: str, family: str = "plackett-luce") -> None:
-    """What can be said before the data are seen."""
-    fine = reference == "uniform" if isinstance(reference, str) else isinstance(reference, AbstractMeasure)
-    if not fine and not (hasattr(reference, "fit") and hasattr(reference, needed)):
+    """Raise for a reference that suits no data; `needed` is the method that an estimator must have."""
+    is_measure = reference == "uniform" if isinstance(reference, str) else isinstance(reference, AbstractMeasure)
+    if not is_measure and not (hasattr(reference, "fit") and hasattr(reference, needed)):
         raise ValueError(
             f"reference must be 'uniform', a measure of partita, or an estimator with {needed}; got {reference!r}."
         )

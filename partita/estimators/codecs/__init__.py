@@ -2,6 +2,6 @@
 
 from .label_sets import LabelSets
 from .rankings import Rankings, orderings, shared_ranks
-from .tables import Encoded, framed
+from .tables import AbstractCodec, Encoded, to_frame
 
-__all__ = ["Encoded", "LabelSets", "Rankings", "framed", "orderings", "shared_ranks"]
+__all__ = ["AbstractCodec", "Encoded", "LabelSets", "Rankings", "orderings", "shared_ranks", "to_frame"]

@@ -3,21 +3,34 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import scipy.sparse
 
 from ...structures import AbstractSpace
 from ..names import SPACES
-from .tables import Encoded, absent, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
+from .tables import (
+    AbstractCodec,
+    Encoded,
+    class_positions,
+    column_names,
+    is_frame,
+    is_missing,
+    list_classes,
+    missing_entries,
+    read_labels,
+    read_numbers,
+    select_columns,
+)
 
 __all__ = ["LabelSets"]
 
 TABLES = ("matrix", "frame", "sparse")
 
 
-class LabelSets(eqx.Module):
-    """Label sets of one kind, learned by `fit_encode`: `encode` gives 0/1 vectors, `decode` answers in kind.
+class LabelSets(AbstractCodec):
+    """The encoding of label sets of one kind, learned by `fit_encode`.
+
+    `encode` returns 0/1 vectors, `decode` writes them in the kind of Y.
 
     | kind | Y | decoded |
     |---|---|---|
@@ -29,6 +42,8 @@ class LabelSets(eqx.Module):
 
     Lists of lists of numbers that are all equally long are a matrix; write sets of numbers as sets.
 
+    Examples
+    --------
     >>> sets, encoded = LabelSets.fit_encode([{"b"}, {"a", "c"}, set()])
     >>> sets.classes, encoded.y.tolist()
     (('a', 'b', 'c'), [[0, 1, 0], [1, 0, 1], [0, 0, 0]])
@@ -36,47 +51,26 @@ class LabelSets(eqx.Module):
     [[0, 1, 1]]
     """
 
-    kind: str = eqx.field(static=True)
-    classes: tuple[Hashable, ...] = eqx.field(static=True)
-    form: str = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
-
     @classmethod
     def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[LabelSets, Encoded]":
-        """Learn the codec of Y, and encode Y by it.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs, of a kind of the table above.
-        classes : sequence, default=None
-            The names of the columns of a table; of any other kind, all labels in their order. By default the columns
-            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
-
-        Returns
-        -------
-        codec : LabelSets
-        encoded : Encoded
-            What `codec.encode(Y)` gives.
-        """
         kind, values = _parse(Y)
         if kind in TABLES:
-            table = _zero_one(values)
-            names = columns(values, table.shape[1], classes)
+            table = _read_zero_one(values)
+            names = column_names(values, table.shape[1], classes)
             dtype = table.dtype.name if table.dtype.kind in "iub" else "int64"
             if is_frame(values):
                 table = table[:, [tuple(values.columns).index(name) for name in names]]
             form = "array" if isinstance(Y, scipy.sparse.sparray) else "matrix"
             return cls(kind, names, form, dtype), _encode_table(table)
         if kind == "sets":
-            rows = _checked(values)
-            first = next(row for row in values if not absent(row))
-            seen = ordered((label for row in rows for label in row or ()), classes)
+            rows = _check_sets(values)
+            first = next(row for row in values if not is_missing(row))
+            seen = list_classes((label for row in rows for label in row or ()), classes)
             codec = cls(kind, seen, "set" if isinstance(first, set | frozenset) else "tuple", "object")
             return codec, codec._encode_sets(rows)
-        present, column = _present(values)
-        seen = ordered(present.tolist(), classes)
-        # Text given in `classes` may be longer than any in Y.
+        present, column = _check_classes(values)
+        seen = list_classes(present.tolist(), classes)
+        # Text in `classes` may be longer than any in Y.
         dtype = np.array(seen).dtype if present.dtype.kind == "U" else present.dtype
         form = "column" if column else "flat"
         codec = cls(kind, seen, form, dtype.str if dtype.kind == "U" else dtype.name)
@@ -84,61 +78,32 @@ class LabelSets(eqx.Module):
 
     @property
     def space(self) -> AbstractSpace:
-        """Where encoded outputs are."""
         return SPACES["classes" if self.kind == "classes" else "sets"](len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
-        """Encode outputs of the kind of `fit_encode`.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs. Tables of any kind serve one another; frames are matched by their columns' names.
-
-        Returns
-        -------
-        Encoded
-            0/1 vectors y of shape (n, k), and what of them is not known.
-        """
         kind, values = _parse(Y, lists_are_sets=self.kind == "sets")
         if kind != self.kind and not {kind, self.kind} <= set(TABLES):
             raise ValueError(f"Y must be of kind {self.kind!r}, as in fit; got {kind!r}. See LabelSets for the kinds.")
         if kind == "sets":
-            return self._encode_sets(_checked(values))
+            return self._encode_sets(_check_sets(values))
         if kind == "classes":
-            return self._encode_classes(_present(values)[0])
-        table = _zero_one(selected(values, self.classes, self.kind == "frame"))
-        if table.shape[1] != len(self.classes):
-            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
-        return _encode_table(table)
+            return self._encode_classes(_check_classes(values)[0])
+        table = _read_zero_one(select_columns(values, self.classes, self.kind == "frame"))
+        return _encode_table(self._check_columns(table))
 
     def _encode_sets(self, rows: list[list[Hashable] | None]) -> Encoded:
         y = np.zeros((len(rows), len(self.classes)), bool)
         pairs = [(i, label) for i, row in enumerate(rows) for label in row or ()]
-        y[[i for i, _ in pairs], located(pairs, self.classes)] = True
+        y[[i for i, _ in pairs], class_positions(pairs, self.classes)] = True
         missing = np.array([row is None for row in rows], bool)
         return _encoded(y, np.broadcast_to(missing[:, None], y.shape))
 
     def _encode_classes(self, values: np.ndarray) -> Encoded:
-        where = located(enumerate(values.tolist()), self.classes)
+        where = class_positions(enumerate(values.tolist()), self.classes)
         return _encoded(np.eye(len(self.classes), dtype=bool)[where], np.zeros(1, bool))
 
     def decode(self, y: Any) -> Any:
-        """Write 0/1 vectors as Y was written.
-
-        Parameters
-        ----------
-        y : array-like of shape (n, k)
-            0/1 vectors.
-
-        Returns
-        -------
-        {ndarray, csr matrix, list}
-            As the column "decoded" of the table above says.
-        """
-        y = np.asarray(y)
-        if y.ndim != 2 or y.shape[1] != len(self.classes):
-            raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
+        y = self._check_outputs(y)
         if self.kind == "sparse":
             result = scipy.sparse.csr_array if self.form == "array" else scipy.sparse.csr_matrix
             return result(y.astype(self.dtype))
@@ -170,7 +135,7 @@ def _parse(Y: Any, lists_are_sets: bool = False) -> tuple[str, Any]:
         raise ValueError(f"Y must be 0/1 with shape (n, k), sets, or one class per row; got shape {array.shape}.")
     if array.shape[1:] <= (1,):
         return "classes", Y
-    # Of a masked array the mask says what is missing.
+    # A masked array keeps its mask, which marks what is missing.
     return "matrix", Y if isinstance(Y, np.ma.MaskedArray) else array
 
 
@@ -190,51 +155,51 @@ def _are_numbers(rows: list) -> bool:
     if not all(isinstance(row, list | tuple | np.ndarray) for row in rows) or len({len(row) for row in rows}) > 1:
         return False
     number = (bool, int, float, np.number, np.bool_)
-    return all(absent(value) or isinstance(value, number) for row in rows for value in row)
+    return all(is_missing(value) or isinstance(value, number) for row in rows for value in row)
 
 
-def _checked(rows: list) -> list[list[Hashable] | None]:
+def _check_sets(rows: list) -> list[list[Hashable] | None]:
     """Every row as a list of labels, None if it is missing."""
-    checked: list[list[Hashable] | None] = []
+    result: list[list[Hashable] | None] = []
     for i, row in enumerate(rows):
         if isinstance(row, str | bytes):
             raise ValueError(
                 f"Row {i} is the string {row!r}, which would be read letter by letter. "
                 f"Write the set {{{row!r}}}, or split it."
             )
-        if not absent(row) and not isinstance(row, set | frozenset | list | tuple | np.ndarray):
+        if not is_missing(row) and not isinstance(row, set | frozenset | list | tuple | np.ndarray):
             raise ValueError(f"Row {i} must be a set of labels, or None if it is missing; got {row!r}.")
-        labels = None if absent(row) else list(row)
-        if bad := [label for label in labels or () if absent(label) or not isinstance(label, Hashable)]:
+        labels = None if is_missing(row) else list(row)
+        if bad := [label for label in labels or () if is_missing(label) or not isinstance(label, Hashable)]:
             raise ValueError(f"Row {i} has the label {bad[0]!r}; labels must be strings or numbers.")
-        checked.append(labels)
-    return checked
+        result.append(labels)
+    return result
 
 
-def _present(Y: Any) -> tuple[np.ndarray, bool]:
-    """One class for each row."""
-    values, column = labels(Y)
-    missing = absent_entries(values)
+def _check_classes(Y: Any) -> tuple[np.ndarray, bool]:
+    """One class for each row, and whether Y is a column."""
+    values, column = read_labels(Y)
+    missing = missing_entries(values)
     if missing.any():
         raise ValueError(f"Row {int(np.argmax(missing))} has no class (NaN or None); drop such rows.")
     return values, column
 
 
-def _zero_one(Y: Any) -> np.ndarray:
-    values = numbers(Y, "Label sets may also be lists of sets.")
+def _read_zero_one(Y: Any) -> np.ndarray:
+    values = read_numbers(Y, "Label sets may also be lists of sets.")
     if values.ndim != 2 or values.shape[1] < 2 or not values.shape[0]:
         raise ValueError(f"Y must be 0/1 with shape (n, k), k >= 2 labels; got shape {values.shape}.")
-    wrong = values[~((values == 0) | (values == 1) | absent_entries(values))]
+    wrong = values[~((values == 0) | (values == 1) | missing_entries(values))]
     if wrong.size:
-        result = f"up to {wrong.max()}" if wrong.max() > 1 else f"such as {wrong[0]}"
+        example = f"up to {wrong.max()}" if wrong.max() > 1 else f"such as {wrong[0]}"
         raise ValueError(
-            f"Y must be 0/1 with shape (n, k); got {values.dtype} with values {result}. For rankings use LabelRanker."
+            f"Y must be 0/1 with shape (n, k); got {values.dtype} with values {example}. For rankings use LabelRanker."
         )
     return values
 
 
 def _encode_table(values: np.ndarray) -> Encoded:
-    return _encoded(values == 1, absent_entries(values))
+    return _encoded(values == 1, missing_entries(values))
 
 
 def _encoded(y: np.ndarray, missing: np.ndarray) -> Encoded:

@@ -1,18 +1,28 @@
-"""The codec of rankings: outputs as users write them, as rank vectors with what is unknown in them, and back.
+"""The codec of rankings: outputs as users write them, as rank vectors with a mask, and back.
 
-Every kind is first read as ranks in competition form (tied labels hold the best of the ranks they share, NaN is not
-known); one function makes of these an output y and what of it is missing.
+Every kind is first read as ranks in competition form (tied labels have the best of the ranks that they share, NaN is
+not known); one function encodes these.
 """
 
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from ...structures import AbstractSpace
 from ..names import SPACES
-from .tables import Encoded, absent_entries, columns, is_frame, labels, located, numbers, ordered, selected
+from .tables import (
+    AbstractCodec,
+    Encoded,
+    class_positions,
+    column_names,
+    is_frame,
+    list_classes,
+    missing_entries,
+    read_labels,
+    read_numbers,
+    select_columns,
+)
 
 __all__ = ["Rankings", "orderings", "shared_ranks"]
 
@@ -20,8 +30,10 @@ __all__ = ["Rankings", "orderings", "shared_ranks"]
 Places = list[list[str]]
 
 
-class Rankings(eqx.Module):
-    """Rankings of one kind, learned by `fit_encode`: `encode` gives rank vectors (0 is best), `decode` answers in kind.
+class Rankings(AbstractCodec):
+    """The encoding of rankings of one kind, learned by `fit_encode`.
+
+    `encode` returns rank vectors (0 is best), `decode` writes them in the kind of Y.
 
     | kind | Y | decoded |
     |---|---|---|
@@ -30,10 +42,12 @@ class Rankings(eqx.Module):
     | choices | one label per row, the best one | array of ranks (n, k) |
 
     Ranks may have ties in competition (0, 1, 1, 3), dense (0, 1, 1, 2) or average form (0, 1.5, 1.5, 3), and NaN where
-    they are not known: these labels share the ranks left over (ties beside NaN are not read in dense form). Labels that
+    they are not known: these labels share the remaining ranks (ties beside NaN are not read in dense form). Labels that
     a string does not name come last, tied. Several letters together are tied labels if single letters stand alone
-    somewhere in Y, unless all names are numbers; else they are words. `classes` settles it.
+    somewhere in Y, unless all names are numbers; else they are words. With `classes` there is no doubt.
 
+    Examples
+    --------
     >>> rankings, encoded = Rankings.fit_encode(["b>a>c", "a>bc"])
     >>> encoded.y.tolist()
     [[1, 0, 2], [0, 1, 2]]
@@ -43,33 +57,12 @@ class Rankings(eqx.Module):
            [0, 2, 2]], dtype=int32))
     """
 
-    kind: str = eqx.field(static=True)
-    classes: tuple[Hashable, ...] = eqx.field(static=True)
-    form: str = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
-
     @classmethod
     def fit_encode(cls, Y: Any, classes: Sequence[Hashable] | None = None) -> "tuple[Rankings, Encoded]":
-        """Learn the codec of Y, and encode Y by it.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs, of a kind of the table above.
-        classes : sequence, default=None
-            The names of the columns of ranks; of any other kind, all labels in their order. By default the columns
-            of a frame, 0, ..., k - 1, or the labels that occur in Y, sorted.
-
-        Returns
-        -------
-        codec : Rankings
-        encoded : Encoded
-            What `codec.encode(Y)` gives.
-        """
         kind, values = _parse(Y)
         if kind == "ranks":
             table = _numbers(values)
-            names = columns(values, table.shape[1], classes)
+            names = column_names(values, table.shape[1], classes)
             dtype = table.dtype.name if table.dtype.kind in "iu" else "int64"
             if is_frame(values):
                 table = table[:, [tuple(values.columns).index(name) for name in names]]
@@ -80,29 +73,16 @@ class Rankings(eqx.Module):
             places = _places(texts)
             tokens = [name for row in places.values() for tied in row for name in tied]
             form = _form(tokens, classes)
-            codec = cls(kind, ordered(_names([tokens], form), classes), form, "int64")
+            codec = cls(kind, list_classes(_names([tokens], form), classes), form, "int64")
             return codec, codec._encode_texts(texts, places)
-        codec = cls(kind, ordered(values[~absent_entries(values)].tolist(), classes), "labels", "int64")
+        codec = cls(kind, list_classes(values[~missing_entries(values)].tolist(), classes), "labels", "int64")
         return codec, codec._encode_choices(values)
 
     @property
     def space(self) -> AbstractSpace:
-        """Where encoded outputs are."""
         return SPACES["rankings"](len(self.classes))
 
     def encode(self, Y: Any) -> Encoded:
-        """Encode outputs of the kind of `fit_encode`.
-
-        Parameters
-        ----------
-        Y : {array-like, frame, sparse matrix, list}
-            Outputs. Frames are matched by their columns' names.
-
-        Returns
-        -------
-        Encoded
-            Rank vectors y of shape (n, k), and what of them is not known.
-        """
         kind, values = _parse(Y)
         if self.kind == "strings" and kind == "choices":
             # Strings that name the best label alone.
@@ -114,10 +94,8 @@ class Rankings(eqx.Module):
             return self._encode_texts(texts, _places(texts))
         if kind == "choices":
             return self._encode_choices(values)
-        table = _numbers(selected(values, self.classes, self.form == "frame"))
-        if table.shape[1] != len(self.classes):
-            raise ValueError(f"Y must have {len(self.classes)} columns, as in fit; got {table.shape[1]}.")
-        return _encoded(table)
+        table = _numbers(select_columns(values, self.classes, self.form == "frame"))
+        return _encoded(self._check_columns(table))
 
     def _encode_texts(self, texts: list[str | None], places: "dict[str | None, Places]") -> Encoded:
         first = _first_rows(texts)
@@ -125,35 +103,34 @@ class Rankings(eqx.Module):
         return _encoded(np.array([ranks[text] for text in texts]))
 
     def _encode_choices(self, values: np.ndarray) -> Encoded:
-        missing = absent_entries(values)
+        missing = missing_entries(values)
         rows = np.flatnonzero(~missing)
         ranks = np.where(missing[:, None], np.nan, np.ones(len(self.classes)))
-        ranks[rows, located(zip(rows.tolist(), values[rows].tolist(), strict=True), self.classes)] = 0
+        ranks[rows, class_positions(zip(rows.tolist(), values[rows].tolist(), strict=True), self.classes)] = 0
         return _encoded(ranks)
 
     def decode(self, y: Any) -> Any:
-        """Write rank vectors as Y was written.
-
-        Parameters
-        ----------
-        y : array-like of shape (n, k)
-            Rank vectors.
-
-        Returns
-        -------
-        {ndarray, array of str}
-            As the column "decoded" of the table above says.
-        """
-        y = np.asarray(y)
-        if y.ndim != 2 or y.shape[1] != len(self.classes):
-            raise ValueError(f"y must have shape (n, {len(self.classes)}); got {y.shape}.")
+        y = self._check_outputs(y)
         if self.kind != "strings":
             return y.astype(self.dtype)
         return orderings(y, self.classes)
 
 
 def orderings(ranks: np.ndarray, classes: Any) -> np.ndarray:
-    """Rank vectors as strings of names, best first; labels of one rank are joined by "="."""
+    """Write rank vectors as strings of names.
+
+    Parameters
+    ----------
+    ranks : ndarray of shape (n, k)
+        Rank vectors.
+    classes : sequence
+        The names of the labels.
+
+    Returns
+    -------
+    ndarray of str
+        Names joined by ">", best first; those of the same rank by "=".
+    """
     names = np.array([str(name) for name in classes], object)
     order = np.argsort(ranks, axis=1, kind="stable")
     tied = np.diff(np.take_along_axis(ranks, order, axis=1), axis=1) == 0
@@ -163,7 +140,18 @@ def orderings(ranks: np.ndarray, classes: Any) -> np.ndarray:
 
 
 def shared_ranks(encoded: Encoded) -> np.ndarray:
-    """Rank vectors in which labels whose order is not known have the least of the ranks that they share."""
+    """Return rank vectors in which labels of unknown order have the least of the ranks that they share.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        Rank vectors with a mask.
+
+    Returns
+    -------
+    ndarray of shape (n, k)
+        Ranks with ties.
+    """
     y, mask = encoded
     if mask is None:
         return y
@@ -183,23 +171,23 @@ def _parse(Y: Any) -> tuple[str, Any]:
         if array.ndim not in (1, 2):
             shape = array.shape
             raise ValueError(f"Y must be ranks with shape (n, k), strings, or one label per row; got shape {shape}.")
-        # Of a masked array the mask says what is missing.
+        # A masked array keeps its mask, which marks what is missing.
         table = None if array.shape[1:] <= (1,) else Y if isinstance(Y, np.ma.MaskedArray) else array
     if table is not None:
         return "ranks", table
-    values, _ = labels(Y)
+    values, _ = read_labels(Y)
     return "strings" if any(isinstance(text, str) and ">" in text for text in values) else "choices", values
 
 
 def _numbers(table: Any) -> np.ndarray:
-    values = numbers(table, "Write an order of labels as a string, best first: 'b>a>c'.")
+    values = read_numbers(table, "Write an order of labels as a string, best first: 'b>a>c'.")
     if not values.shape[0]:
         raise ValueError("Y has no rows; give at least one.")
     return values
 
 
 def _texts(values: np.ndarray) -> list[str | None]:
-    texts = [None if missing else text for text, missing in zip(values.tolist(), absent_entries(values), strict=True)]
+    texts = [None if missing else text for text, missing in zip(values.tolist(), missing_entries(values), strict=True)]
     if wrong := [text for text in texts if not isinstance(text, str | None)]:
         raise ValueError(f"Rankings must all be strings such as 'b>a>c'; got {wrong[0]!r} among them.")
     return texts
@@ -230,7 +218,7 @@ def _ranks(i: int, text: str | None, places: Places, classes: tuple[Hashable, ..
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Row {i}, {text!r}, names {twice!r} more than once; a label has one place.")
     ranks = np.full(len(classes), float(len(names)))
-    ranks[located(((i, name) for name in names), classes)] = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranks[class_positions(((i, name) for name in names), classes)] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     return ranks
 
 
@@ -239,7 +227,7 @@ def _form(tokens: list[str], classes: Sequence[Any] | None) -> str:
     if classes is not None:
         return "letters" if all(len(str(name)) == 1 for name in classes) else "words"
     long = [name for name in tokens if len(name) > 1]
-    # "10>2>1" are numbers: ten is not a tie of one and nought.
+    # In "10>2>1" the 10 is a number, not a tie of 1 and 0.
     words = len(long) == len(tokens) or all(name.isdigit() for name in tokens)
     return "words" if long and words else "letters"
 
@@ -250,19 +238,19 @@ def _names(row: Places, form: str) -> list[str]:
 
 
 def _check_origin(values: np.ndarray) -> None:
-    """Where all rows are incomplete, only the least of all numbers tells that they count from 1."""
-    missing = absent_entries(values)
+    """Raise for ranks that count from 1: where all rows are incomplete, only the least of all ranks shows it."""
+    missing = missing_entries(values)
     if missing.any() and not missing.all() and np.nanmin(values) == 1:
         raise ValueError("No label of Y has rank 0, the least is 1: ranks start at 0, 0 is best. Subtract 1.")
 
 
 def _encoded(values: np.ndarray) -> Encoded:
     """y and the mask of ranks in any form."""
-    y, mask, fine = _placed(values)
-    if not fine.all():
-        i = int(np.argmin(fine))
+    y, mask, valid = _to_ranks(values)
+    if not valid.all():
+        i = int(np.argmin(valid))
         message = f"Row {i} of Y, {values[i].tolist()}, is no ranking:"
-        if _placed(values[i : i + 1] - 1.0)[2].all():
+        if _to_ranks(values[i : i + 1] - 1.0)[2].all():
             raise ValueError(f"{message} ranks start at 0, 0 is best, and these at 1. Subtract 1.")
         raise ValueError(
             f"{message} expected the ranks 0..{y.shape[1] - 1}, one for each label; ties as 0, 1, 1, 3 (or 0, 1, 1, 2, "
@@ -271,12 +259,12 @@ def _encoded(values: np.ndarray) -> Encoded:
     return Encoded(y, mask if mask.any() else None)
 
 
-def _placed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(y, mask, whether it is a ranking) of each row. All is done on sorted rows, those of unknown rank last."""
+def _to_ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """y, the mask, and whether it is a ranking, of each row. Rows are sorted first, labels of unknown rank last."""
     n, k = values.shape
     place = np.arange(k)
-    unknown = absent_entries(values)
-    # Infinity is for the unknown; who gave it gets a rank that there is not.
+    unknown = missing_entries(values)
+    # Infinity stands for unknown ranks; infinite ranks of the user become -1, which is no rank.
     values = np.where(unknown, np.inf, np.where(np.isinf(values), -1, values)).astype(float)
     order = np.argsort(values, axis=1, kind="stable")
     values = np.take_along_axis(values, order, axis=1)
@@ -290,17 +278,17 @@ def _placed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     # A tie stands at the first of its ranks, at their mean, or (where all are known) at its number.
     dense = np.where(known.all(axis=1, keepdims=True) & (values == group - 1), place, -1)
     forms = [values + within, values + within - (size - 1) / 2, dense]
-    fine = [_increase(ranks, known) for ranks in forms]
-    ranks = np.select([result[:, None] for result in fine], forms, place)
+    valid = [_increase(ranks, known) for ranks in forms]
+    ranks = np.select([rows[:, None] for rows in valid], forms, place)
     used = np.zeros((n, k), bool)
-    ok = known & np.any(fine, axis=0)[:, None]
-    used[np.nonzero(ok)[0], ranks[ok].astype(int)] = True
-    left = np.argsort(used, axis=1, kind="stable")
+    taken = known & np.any(valid, axis=0)[:, None]
+    used[np.nonzero(taken)[0], ranks[taken].astype(int)] = True
+    remaining = np.argsort(used, axis=1, kind="stable")
     y, mask = np.empty((n, k), np.int32), np.empty((n, k), np.int32)
-    result = np.where(known, ranks, np.take_along_axis(left, within, axis=1))
+    result = np.where(known, ranks, np.take_along_axis(remaining, within, axis=1))
     np.put_along_axis(y, order, result.astype(np.int32), axis=1)
     np.put_along_axis(mask, order, np.where(size > 1, group, 0).astype(np.int32), axis=1)
-    return y, mask, np.any(fine, axis=0)
+    return y, mask, np.any(valid, axis=0)
 
 
 def _increase(ranks: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`partita demo`: what the library does, in two minutes, on data that need no download.
+"""`partita demo`: the library in two minutes, on data that need no download.
 
 Three problems: rankings of the classes of iris and wine, and label sets with strong dependence between the labels. Each
 energy is trained by the paper's Algorithm 1 (g and tau(x) jointly, from uniform draws), by the library's engine (draws
@@ -25,14 +25,14 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
-from . import exact, inference, metrics
-from .couplings import Bilinear, LinearQuadratic, Symmetric
-from .model import EBM, Energy, Network, Residual
-from .networks import MLP, Linear
-from .objectives import AbstractObjective, ExactMLE, MinMin
-from .progress import ProgressBar
-from .structures import Permutahedron, surrogate
-from .training import Rows, Solver, ValidationLoss, batch, fit
+from .. import exact, inference, metrics
+from ..couplings import Bilinear, LinearQuadratic, Symmetric
+from ..model import EBM, Energy, Network, Residual
+from ..networks import MLP, Linear
+from ..objectives import AbstractObjective, ExactMLE, MinMin
+from ..progress import ProgressBar
+from ..structures import Permutahedron, surrogate
+from ..training import Rows, Solver, ValidationLoss, batch, fit
 
 __all__ = ["run"]
 
@@ -47,7 +47,7 @@ FEATURES = 6
 
 
 class Problem(NamedTuple):
-    """Data split into train and test, how to score an answer, and what a user would pick instead."""
+    """Data, the energy to train, the metric of predictions, and the baselines of scikit-learn."""
 
     name: str
     description: str
@@ -59,7 +59,7 @@ class Problem(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One method on the test rows; `tau` and `lse` are the learned and the exact log-partitions of its energy."""
+    """The results of a method on the test rows; `tau` and `lse` are its learned and exact log-partitions."""
 
     name: str
     seconds: float
@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
 
 
 def run(out: Path) -> None:
-    """All three problems, and a picture of them in the folder `out`."""
+    """Solve all three problems, print tables, and draw a picture in the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     console = Console(width=110)
     figure = Figure(figsize=(12, 4.6), layout="constrained")
@@ -97,7 +97,7 @@ def problems() -> list[Problem]:
 
 
 def ranking_problem(name: str, description: str, x: np.ndarray, classes: np.ndarray) -> Problem:
-    """Rank 0 goes to the class with the largest Gaussian naive Bayes posterior of the row, and so on down."""
+    """Classes ranked by their Gaussian naive Bayes posteriors; rank 0 is the largest."""
     scores = np.asarray(GaussianNB().fit(x, classes).predict_joint_log_proba(x))
     y = np.argsort(np.argsort(-scores, axis=1), axis=1)
     ranks = lambda predicted: np.argsort(np.argsort(predicted, axis=1), axis=1)  # noqa: E731
@@ -135,16 +135,16 @@ def label_set_problem(name: str, description: str) -> Problem:
 
 def solve(problem: Problem) -> list[Outcome]:
     """Min-min with two kinds of tau, exact MLE and the baselines, on one 75/25 split."""
-    halves: Any = train_test_split(problem.x, problem.y, test_size=0.25, random_state=0)
-    x_train, x_test, y_train, y_test = halves
+    parts: Any = train_test_split(problem.x, problem.y, test_size=0.25, random_state=0)
+    x_train, x_test, y_train, y_test = parts
     scaler: Any = StandardScaler().fit(x_train)
     train, test = (scaler.transform(x_train), y_train), (scaler.transform(x_test), y_test)
     score = problem.score[1]
     outcomes = []
     for name, (objective, residual) in METHODS.items():
-        began = time.perf_counter()
+        start = time.perf_counter()
         model = train_model(name, problem.energy, objective, train, residual)
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         answer = score(y_test, np.asarray(inference.mode(model, test[0])))
         likelihood = float(inference.log_prob(model, *test).mean())
         if isinstance(objective, ExactMLE):
@@ -153,22 +153,22 @@ def solve(problem: Problem) -> list[Outcome]:
         tau, lse = (np.asarray(inference.log_partition(model, test[0], method=m)) for m in ("learned", "exact"))
         outcomes.append(Outcome(name, seconds, answer, likelihood, tau, lse))
     for name, (estimator, decode) in problem.baselines.items():
-        began = time.perf_counter()
+        start = time.perf_counter()
         estimator.fit(*train)
         answer = score(y_test, decode(estimator.predict(test[0])))
         likelihood = independent_likelihood(estimator, *test) if name == "logistic regressions" else None
-        outcomes.append(Outcome(name, time.perf_counter() - began, answer, likelihood))
+        outcomes.append(Outcome(name, time.perf_counter() - start, answer, likelihood))
     return outcomes
 
 
 def train_model(name: str, g: Energy, objective: AbstractObjective, data: tuple, residual: bool) -> EBM:
-    """The energy with an MLP tau; a fifth of the rows tells when to stop."""
-    x_fit, x_stop, y_fit, y_stop = train_test_split(*data, test_size=0.2, random_state=0)
-    tau_key, fit_key, stop_key = jax.random.split(jax.random.key(1), 3)
+    """The energy with an MLP as tau; training stops where the loss on a fifth of the rows is lowest."""
+    x_fit, x_validation, y_fit, y_validation = train_test_split(*data, test_size=0.2, random_state=0)
+    tau_key, fit_key, validation_key = jax.random.split(jax.random.key(1), 3)
     size = surrogate(g.coupling).summary_size(g.coupling) if residual else data[0].shape[1]
     body = MLP(size, (), width=64, key=tau_key)
     start = EBM(g, Residual(body) if residual else Network(body))
-    validation = ValidationLoss(objective, batch(start, x_stop, y_stop), stop_key)
+    validation = ValidationLoss(objective, batch(start, x_validation, y_validation), validation_key)
     rows = Rows(x_fit, y_fit, batch_size=32)
     solver = Solver(objective, learning_rate=3e-3, penalty=1e-3)
     with ProgressBar(name.removeprefix("partita ")) as bar:
@@ -183,8 +183,8 @@ def independent_likelihood(estimator: Any, x: np.ndarray, y: np.ndarray) -> floa
 
 
 def as_table(problem: Problem, outcomes: list[Outcome]) -> Table:
-    table = Table()
-    for column in ("method", problem.score[0], "log p(y|x), exact", "mean |tau - LSE|", "seconds"):
+    table = Table(caption="log p and |tau - LSE| in nats; higher is better but for |tau - LSE| and seconds")
+    for column in ("method", problem.score[0], "mean log p(y|x), exact", "mean |tau - LSE|", "seconds"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for outcome in outcomes:
         likelihood = "" if outcome.log_likelihood is None else f"{outcome.log_likelihood:.3f}"
@@ -194,7 +194,7 @@ def as_table(problem: Problem, outcomes: list[Outcome]) -> Table:
 
 
 def draw(axis: Axes, problem: Problem, outcomes: list[Outcome]) -> None:
-    """Learned tau against exact LSE, with the diagonal."""
+    """Draw the learned tau against the exact log-partition, with the diagonal."""
     shown = [outcome for outcome in outcomes if outcome.tau.size]
     both = np.concatenate([values for outcome in shown for values in (outcome.tau, outcome.lse)])
     margin = 0.05 * np.ptp(both)
