@@ -2,7 +2,7 @@
 
 import abc
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,9 +13,6 @@ from ..types import Array, Float, Int, Key, Scalar
 from .measures import AbstractMeasure
 from .methods import AbstractMethod
 from .spaces import AbstractSpace, Uniform
-
-if TYPE_CHECKING:
-    from .polytopes import AbstractPolytope
 
 __all__ = ["AbstractCoupling", "AbstractSurrogate", "SurrogateRow"]
 
@@ -123,7 +120,8 @@ class AbstractCoupling(eqx.Module):
     `polytope` is the hull of the outputs. Methods are written for one row.
     """
 
-    polytope: eqx.AbstractVar["AbstractPolytope"]
+    # An `AbstractPolytope`, whose module imports this one.
+    polytope: eqx.AbstractVar[Any]
 
     @property
     @abc.abstractmethod

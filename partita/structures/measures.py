@@ -1,16 +1,13 @@
 """The contract of a structure: measures on a space Y."""
 
 import abc
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from ..types import Array, Float, Int, Key, Scalar
-
-if TYPE_CHECKING:
-    from .spaces import AbstractSpace
 
 __all__ = ["AbstractMeasure", "Conditioned"]
 
@@ -24,8 +21,8 @@ class AbstractMeasure(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def space(self) -> "AbstractSpace":
-        """The space Y."""
+    def space(self) -> Any:
+        """The space Y, an `AbstractSpace`; `spaces` imports this module."""
 
     @abc.abstractmethod
     def sample(self, num: int, *, key: Key) -> Int[Array, " ..."]:
