@@ -23,6 +23,7 @@ from . import decisions as decisions
 from . import metrics as metrics
 from . import progress as progress
 from . import atomic as atomic
+from . import compilation as compilation
 from . import persistence as persistence
 from . import estimators as estimators
 from . import datasets as datasets

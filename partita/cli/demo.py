@@ -26,6 +26,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
 from .. import exact, inference, metrics
+from ..compilation import enable_cache
 from ..couplings import Bilinear, LinearQuadratic, Symmetric
 from ..model import EBM, Energy, Network, Residual
 from ..networks import MLP, Linear
@@ -71,6 +72,7 @@ class Outcome(NamedTuple):
 
 def run(out: Path) -> None:
     """Solve all three problems, print tables, and draw a picture in the folder `out`."""
+    enable_cache()
     out.mkdir(parents=True, exist_ok=True)
     console = Console(width=110)
     figure = Figure(figsize=(12, 4.6), layout="constrained")

@@ -13,6 +13,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..types import Array, Float, Scalar
 
@@ -34,9 +35,11 @@ class AbstractDivergence(eqx.Module):
     bound: eqx.AbstractVar[float]
 
     def __check_init__(self):
-        name, c, low, high = type(self).__name__, self.bound, 0.0 - self.start, self.supremum
+        # As the arrays are: a bound may be at the end of its domain in float32 that is not in float64.
+        c = float(np.asarray(self.bound, jax.dtypes.canonicalize_dtype(float)))
+        name, low, high = type(self).__name__, 0.0 - self.start, self.supremum
         if not low < c < high:
-            raise ValueError(f"{name} needs a bound c with f'(1) = {low:.3g} < c < {high:.3g}; got c = {c}.")
+            raise ValueError(f"{name} needs a bound c with f'(1) = {low:.3g} < c < {high:.3g}; got c = {self.bound}.")
         if not self.largest_ratio < MAX_RATIO:
             raise ValueError(
                 f"{name} at the bound c = {c} has density {self.largest_ratio:.3g}, too large for float32; lower it."

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
+from ..compilation import enable_cache
 from ..couplings import AbstractCoupling
 from ..decisions import AbstractRule
 from ..divergences import AbstractDivergence
@@ -279,5 +280,7 @@ class AbstractArguments(BaseEstimator):
         """The arguments that change the result of a fit."""
         return {name: value for name, value in self.get_params().items() if name not in ("verbose", "random_state")}
 
-    def _precision(self) -> Any:
+    def _context(self) -> Any:
+        """The precision of the fit, with compiled programs that are kept from process to process."""
+        enable_cache()
         return jax.enable_x64(True) if self.dtype == "float64" else contextlib.nullcontext()

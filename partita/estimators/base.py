@@ -106,7 +106,7 @@ class AbstractEstimator(AbstractLearner):
         self : object
             The fitted estimator.
         """
-        with self._precision():
+        with self._context():
             triplets = read_triplets(worse, scores)
             objective = self._choose(triplets, "fit(X, y)")
             last = getattr(self, "ensemble_", None) if self.warm_start else None
@@ -155,7 +155,7 @@ class AbstractEstimator(AbstractLearner):
         self : object
             The fitted estimator.
         """
-        with self._precision():
+        with self._context():
             objective = self._choose(None, "partial_fit")
             if hasattr(self, "ebm_"):
                 check_observed(self.objective_, "partial_fit")

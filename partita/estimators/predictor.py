@@ -64,7 +64,7 @@ def needs_fit(method: Method) -> Method:
     @functools.wraps(method)
     def wrapper(self, *args, **options):
         check_is_fitted(self, "ebm_")
-        with self._precision():
+        with self._context():
             return method(self, *args, **options)
 
     return cast(Method, wrapper)
