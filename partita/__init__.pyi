@@ -3,6 +3,7 @@
 # here: each module imports only from those above it.
 # ruff: noqa: I001
 from . import types as types
+from . import shapes as shapes
 from . import budget as budget
 from . import numerics as numerics
 from . import divergences as divergences

@@ -46,7 +46,7 @@ class ProgramFiles(CacheInterface):
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES):
         self._path, self.max_bytes, self.is_usable = folder, max_bytes, True
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str) -> bytes | None:  # pyright: ignore
         """The program of a key.
 
         Parameters
@@ -145,7 +145,7 @@ def enable_cache(folder: str | os.PathLike | None = None) -> Path | None:
     current = compilation_cache._cache
     if isinstance(current, ProgramFiles) and folder is None:
         return current._path
-    if jax.config.jax_compilation_cache_dir is not None and not isinstance(current, ProgramFiles):
+    if jax.config.jax_compilation_cache_dir is not None and not isinstance(current, ProgramFiles):  # pyright: ignore
         return None
     path = (
         Path(setting).expanduser() if setting else platformdirs.user_cache_path("partita") / "programs"

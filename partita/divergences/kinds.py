@@ -32,7 +32,9 @@ class KL(AbstractDivergence):
 
     bound: float = eqx.field(static=True, default=LOG_RATIO)
 
-    start = 0.0
+    @property
+    def start(self):
+        return 0.0
 
     @property
     def largest_ratio(self):
@@ -74,7 +76,10 @@ class ChiSquare(AbstractDivergence):
     """
 
     bound: float = eqx.field(static=True, default=math.exp(LOG_RATIO))
-    start = -1.0
+
+    @property
+    def start(self):
+        return -1.0
 
     @property
     def largest_ratio(self):
@@ -104,7 +109,10 @@ class Tsallis(AbstractDivergence):
 
     alpha: float = eqx.field(static=True)
     bound: float = eqx.field(static=True)
-    start = 0.0
+
+    @property
+    def start(self):
+        return 0.0
 
     def __init__(self, alpha: float = 1.5, bound: float | None = None):
         if not 0 < alpha < math.inf or alpha == 1:
@@ -153,7 +161,10 @@ class JensenShannon(AbstractDivergence):
     """
 
     bound: float = eqx.field(static=True, default=math.log(2) - MARGIN)
-    start = 0.0
+
+    @property
+    def start(self):
+        return 0.0
 
     @property
     def supremum(self):
@@ -182,7 +193,10 @@ class SquaredHellinger(AbstractDivergence):
     """
 
     bound: float = eqx.field(static=True, default=1 - MARGIN)
-    start = 0.0
+
+    @property
+    def start(self):
+        return 0.0
 
     @property
     def supremum(self):
@@ -211,7 +225,10 @@ class ReverseKL(AbstractDivergence):
     """
 
     bound: float = eqx.field(static=True, default=1 - MARGIN)
-    start = 0.0
+
+    @property
+    def start(self):
+        return 0.0
 
     @property
     def supremum(self):

@@ -5,22 +5,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
 from .. import training
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
+from ..shapes import bucket, pad_rows, pad_weights
 from ..training import ONLY_TAU, AbstractTraining, Features, Progress, Run, Solver, ValidationLoss, ValidationLosses
-from ..training.data import CheckedRows
-from ..types import Array, Batch, Key, PyTree
+from ..training.data import CheckedRows, batch_of
+from ..types import Batch, Key, PyTree
 from .names import cheap
 
 MAX_VALIDATION_ROWS = 1000
 MIN_ROWS = 10
 LEAST_STEPS, MOST_STEPS, EPOCHS = 600, 3000, 10
 VALIDATIONS = 30
+# Numbers of steps between validations.
+CHUNKS = (10, 20, 50, 100)
 # Runs of so few steps are over before faster steps would pay for the compilation.
 BRIEF_STEPS = 300
 # Factors on the energy that calibration may choose from.
@@ -51,26 +53,25 @@ class Data(NamedTuple):
             self.y,
             weight=self.weight,
             reference=self.reference,
-            batch_size=min(batch_size, len(self.y)),
-            mask=None if self.mask is None or not self.mask.any() else jnp.asarray(self.mask, int),
+            batch_size=batch_size,
+            mask=None if self.mask is None or not self.mask.any() else np.asarray(self.mask, int),
             target=self._target(),
+            padded=True,
         )
 
-    def batch(self) -> Batch:
-        """As a batch that is not trained on."""
-        x = self.x.values
-        return Batch(
-            jnp.asarray(x.toarray() if scipy.sparse.issparse(x) else x, float),
-            jnp.asarray(self.y, int),
-            None,
-            None if self.weight is None else jnp.asarray(self.weight, float),
-            self.reference,
-            self._target(),
-            None if self.mask is None else jnp.asarray(self.mask, int),
-        )
+    def batch(self, size: int | None = None) -> Batch:
+        """As a batch that is not trained on, with padded rows of weight 0 up to a size."""
+        x, n = self.x.values, len(self.y)
+        size = bucket(n) if size is None else size
+        dense = x.toarray() if scipy.sparse.issparse(x) else x
+        mask = None if self.mask is None else np.asarray(self.mask, int)
+        # A loss is a mean over all rows, the padded ones included.
+        weight = pad_weights(self.weight, n, size, size / n)
+        x, y, *rest = pad_rows((dense, self.y, self.reference, self._target(), mask), size)
+        return batch_of(x, y, None, weight, *rest)
 
-    def _target(self) -> Array | None:
-        return None if self.target is None else jnp.asarray(self.target, float if self.target.ndim == 1 else int)
+    def _target(self) -> np.ndarray | None:
+        return None if self.target is None else np.asarray(self.target, float if self.target.ndim == 1 else int)
 
 
 class Plan(NamedTuple):
@@ -98,7 +99,9 @@ class Plan(NamedTuple):
 
     @property
     def every(self) -> int:
-        return min(self.steps, max(10, self.steps // VALIDATIONS))
+        # One of few: a chunk of steps is a shape too.
+        wanted = max(CHUNKS[0], self.steps // VALIDATIONS)
+        return min(self.steps, max(size for size in CHUNKS if size <= wanted))
 
 
 class Endings(NamedTuple):
@@ -199,7 +202,10 @@ def _validation_losses(
     if objective is None or not (folds or validation is not None):
         return None
     rows = [data.take(fold) for fold in _equal(folds)] if validation is None else [validation] * plan.size
-    batches = training.stack([part.batch() for part in rows] * len(plan.penalties))
+    # The same for all numbers of rows of a bucket: their folds need not have a bucket in common.
+    most = math.ceil(bucket(len(data.y)) / len(folds)) if validation is None else bucket(len(validation.y))
+    size = min(most, max(map(len, (part.y for part in rows)))) if most > MAX_VALIDATION_ROWS else most
+    batches = training.stack([part.batch(size) for part in rows] * len(plan.penalties))
     return ValidationLosses(objective, batches, key)
 
 

@@ -214,7 +214,8 @@ class AbstractLearner(AbstractArguments):
             steps=steps,
             resume=training.start(solver, last.ensemble, keys=keys.models, data_key=keys.data, state=last.state),
             weights=np.ones((len(keys.models), len(data.y))),
-            every=steps,
+            # A pass is one chunk or several of 100 steps: few shapes.
+            every=next(size for size in (1, 10, 100) if size >= min(steps, 100)),
             brief=steps <= cross_fitting.BRIEF_STEPS,
         )
         if run.interrupted:

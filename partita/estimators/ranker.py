@@ -210,7 +210,7 @@ class LabelRanker(AbstractPredictor):
     def _calibrate(self, trained, data, start, calibration, key):
         def likelihood(model: EBM, rows: cross_fitting.Data) -> float:
             log_p = inference.log_prob(model, rows.x, rows.y, reference=rows.reference, mask=rows.mask)
-            return float(log_p.mean())
+            return float(np.mean(np.asarray(log_p)))
 
         score = likelihood if data.target is None else cross_fitting.score_by_loss(start.objective, key)
         first = training.take(trained.models, 0)

@@ -11,6 +11,7 @@ from .. import exact, partial, samplers
 from ..divergences import KL
 from ..model import EBM
 from ..partial import ConditionalModel
+from ..shapes import on_device
 from ..training.checks import check_mask, check_outputs
 from ..types import Array, Bool, Float, Key, PyTree, Row, Scalar
 from .rows import check_index, over_rows, row_keys, sum_over_rows
@@ -177,7 +178,7 @@ def log_prob(
         The log-probabilities, in nats.
     """
     n = np.shape(x)[0]
-    y, mask = jnp.asarray(check_outputs(model.space, y, n)), check_mask(model.space, mask, n)
+    y, mask = on_device(check_outputs(model.space, y, n)), check_mask(model.space, mask, n)
     if mask is not None and not partial.is_summed_exactly(model):
         return _log_prob_partial(model, x, y, mask, method=method, key=key, reference=reference)
     if method == "exact":

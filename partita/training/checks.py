@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse
 
 from ..model import EBM
+from ..shapes import bucket, pad_rows
 from ..structures import AbstractSpace
 from ..types import Array, PyTree
 
@@ -69,10 +70,10 @@ def check_outputs(space: AbstractSpace, y: Any, n: int) -> np.ndarray:
         raise ValueError(
             f"y must have shape {(n, *space.shape)}, a row for each of x; got {y.shape}. {space.describe()}"
         )
-    whole = y.astype(jnp.arange(1).dtype) if np.isfinite(y).all() else None
+    whole = y.astype(jax.dtypes.canonicalize_dtype(int)) if np.isfinite(y).all() else None
     if whole is None or (whole != y).any():
         raise ValueError(f"y must hold integers; got {y.dtype} with fractions, NaN or infinity. {space.describe()}")
-    inside = np.asarray(_contains(space, whole))
+    inside = np.asarray(_contains(space, pad_rows(whole, bucket(n))))[:n]
     if not inside.all():
         first = int(np.argmin(inside))
         raise ValueError(

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from ..model import EBM
+from ..shapes import bucket, on_device, pad_rows, pad_weights
 from ..structures import AbstractSpace
 from ..types import Batch, Key, PyTree
 from .checks import (
@@ -153,7 +154,9 @@ class AbstractRows(AbstractSource):
 class CheckedRows(AbstractSource):
     """Rows whose x, y, weights and targets have been checked: only what depends on the model still is.
 
-    The estimators check at their own border, and make these.
+    The estimators check at their own border, and make these. With `padded` there are as many rows as a bucket has, with
+    weight 0 for those that are not there: another number of rows compiles nothing. Batches then have the same size
+    whatever the number of rows is.
     """
 
     def __init__(
@@ -166,9 +169,10 @@ class CheckedRows(AbstractSource):
         batch_size: int | None = None,
         mask: Any = None,
         target: PyTree = None,
+        padded: bool = False,
     ):
         self.x, self.y, self.mask, self.weight = x, y, mask, weight
-        self.reference, self.batch_size, self.target = reference, batch_size, target
+        self.reference, self.batch_size, self.target, self.padded = reference, batch_size, target, padded
 
     def open(self, model, *, key):
         x, y, n = check_features(self.x), self.y, self.y.shape[0]
@@ -179,20 +183,28 @@ class CheckedRows(AbstractSource):
             raise ValueError(f"model.Table holds {values} values, but the data have {n} rows: it needs one per row.")
         check_reference(model, self.reference, n)
         check_possible(model, self.reference, y, self.mask)
-        check_batch_size(self.batch_size, n, x)
+        if not self.padded:
+            check_batch_size(self.batch_size, n, x)
         check_model(model, x.shape[1:])
         # Mean one, so that a batch's loss is a plain mean of weighted losses.
-        weight = None if self.weight is None else jnp.asarray(self.weight / self.weight.mean(), float)
+        weight = None if self.weight is None else self.weight / self.weight.mean()
         # Sparse features stay on the host, apart from the arrays of the batch.
-        features = jnp.zeros((n, 0)) if scipy.sparse.issparse(x) else jnp.asarray(x)
-        data = Batch(features, jnp.asarray(y, int), jnp.arange(n), weight, self.reference, self.target, self.mask)
-        return _RowsReader(data, x if scipy.sparse.issparse(x) else None, self.batch_size, key)
+        features = np.zeros((n, 0)) if scipy.sparse.issparse(x) else x
+        rest, batch_size = (self.reference, self.target, self.mask), self.batch_size
+        if self.padded:
+            size = bucket(n)
+            batch_size = min(self.batch_size or n, size)
+            # A step's loss is a mean over its rows, the padded ones included.
+            weight = pad_weights(weight, n, size, max(1.0, batch_size / n))
+            features, y, rest = pad_rows((features, y, rest), size)
+        data = batch_of(features, y, np.arange(len(y)), weight, *rest)
+        return _RowsReader(data, n, x if scipy.sparse.issparse(x) else None, batch_size, key)
 
 
 class _RowsReader(AbstractReader):
-    def __init__(self, data: Batch, sparse: Any, batch_size: Any, key: Key):
+    def __init__(self, data: Batch, n: int, sparse: Any, batch_size: Any, key: Key):
         self.data, self.sparse = data, sparse
-        self.n, self.batch_size = data.y.shape[0], batch_size
+        self.n, self.batch_size = n, batch_size
         self.seed = np.asarray(jax.random.key_data(key)).ravel()
         self.epoch, self.order = -1, np.arange(self.n)
 
@@ -203,16 +215,19 @@ class _RowsReader(AbstractReader):
         if self.sparse is None:
             return Chunk(self.data, rows, steps)
         flat = rows.ravel()
-        data = jax.tree.map(lambda a: a[flat], self.data)
-        data = eqx.tree_at(lambda b: b.x, data, jnp.asarray(self.sparse[flat].toarray()))
+        data = jax.tree.map(lambda a: on_device(np.asarray(a)[flat]), self.data)
+        dense = self.sparse[np.minimum(flat, self.n - 1)].toarray()
+        data = eqx.tree_at(lambda b: b.x, data, on_device(dense))
         return Chunk(data, np.arange(flat.size).reshape(rows.shape), steps)
 
     def _rows(self, step):
         """The rows of one step: a function of the key and the step alone, so that a run can be taken up anywhere."""
-        epoch, turn = divmod(step, self.n // self.batch_size)
+        epoch, turn = divmod(step, max(1, self.n // self.batch_size))
         if epoch != self.epoch:
             self.epoch, self.order = epoch, np.random.default_rng([*self.seed, epoch]).permutation(self.n)
-        return self.order[turn * self.batch_size : (turn + 1) * self.batch_size]
+        rows = self.order[turn * self.batch_size : (turn + 1) * self.batch_size]
+        # Padded rows, of weight 0, where there are fewer rows than a batch has.
+        return np.concatenate([rows, np.arange(self.n, self.n + self.batch_size - len(rows))])
 
 
 class Rows(AbstractRows):
@@ -346,6 +361,17 @@ def batch(model: EBM, x: Any, y: Any, *, weight: Any = None, reference: PyTree =
     check_model(model, dense.shape[1:])
     mask = check_mask(model.space, mask, y.shape[0])
     return Batch(jnp.asarray(dense), jnp.asarray(y), None, weight, reference, mask=mask)
+
+
+def batch_of(x: Any, y: Any, index: Any, weight: Any, reference: PyTree, target: PyTree, mask: Any) -> Batch:
+    """A batch of numpy arrays, which are put on the device without a compilation."""
+
+    def put(tree: PyTree, dtype: Any = None) -> PyTree:
+        return jax.tree.map(lambda leaf: on_device(leaf, dtype) if isinstance(leaf, np.ndarray) else leaf, tree)
+
+    return Batch(
+        put(x, float), put(y, int), put(index), put(weight, float), put(reference), put(target), put(mask, int)
+    )
 
 
 def with_mask(rows: Batch) -> Batch:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..model import EBM, Bound, Energy, Network, Residual
 from ..networks import Mean, Scaled
+from ..shapes import on_device
 from ..types import PyTree
 
 __all__ = ["average", "scale", "size", "stack", "take"]
@@ -55,7 +56,7 @@ def take(tree: PyTree, i: int | slice | np.ndarray) -> PyTree:
     def cut(leaf):
         if not eqx.is_array(leaf):
             return leaf
-        return leaf[i] if _is_key(leaf) else jnp.asarray(np.asarray(leaf)[i])
+        return leaf[i] if _is_key(leaf) else on_device(np.asarray(leaf)[i])
 
     return jax.tree.map(cut, tree)
 
@@ -137,7 +138,7 @@ def _gather(trees: Sequence[PyTree], arrays: Callable, keys: Callable) -> PyTree
     def together(*leaves: Any) -> Any:
         if not eqx.is_array(leaves[0]):
             return leaves[0]
-        return keys(leaves) if _is_key(leaves[0]) else jnp.asarray(arrays(leaves))
+        return keys(leaves) if _is_key(leaves[0]) else on_device(arrays(leaves))
 
     return jax.tree.map(together, *trees)
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..model import EBM
+from ..shapes import on_device
 from ..types import RESULTS, Array, Float, Key, Keys, PyTree
 from . import ensembles
 from .data import AbstractSource, Chunk, Rows
@@ -266,7 +267,7 @@ class _Program:
         """The run after the steps of a chunk, by the models that are active."""
         weights = None
         if self.weights is not None:
-            weights = jnp.asarray(np.asarray(self.weights)[:, np.asarray(chunk.data.index)], float)
+            weights = on_device(_columns(np.asarray(self.weights, float), np.asarray(chunk.data.index)))
         # Not `run.done`: a state may come from an earlier run, that of `partial_fit`.
         before = np.asarray(run.state.step)
         first = np.asarray(before.max())
@@ -286,6 +287,12 @@ class _Program:
         if self.schedule is None:
             return np.ones(self.every, np.float32)
         return np.asarray(_evaluate(self.schedule, first + np.arange(self.every)), np.float32)
+
+
+def _columns(weights: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """The weights of rows by their index, 0 for padded rows."""
+    missing = max(0, index.max() + 1 - weights.shape[1])
+    return np.pad(weights, ((0, 0), (0, missing)))[:, index]
 
 
 @eqx.filter_jit
