@@ -617,6 +617,48 @@ def test_a_new_number_of_rows_runs_the_same_program(of_sets):
     assert "Compiling" not in log.getvalue()
 
 
+def rows_of(kind, n):
+    """n rows, and an estimator that learns from them in few steps."""
+    rng = np.random.RandomState(n)
+    x = rng.randn(n, 3)
+    scores = x @ rng.randn(3, 4) + rng.randn(n, 4)
+    if kind == "sets":
+        return MultilabelClassifier(steps=20, width=4, random_state=0), x, (scores > 0).astype(int)
+    return LabelRanker(steps=20, width=4, random_state=0), x, scores.argsort(axis=1).argsort(axis=1)
+
+
+@pytest.mark.parametrize("kind", ["sets", "rankings"])
+def test_a_fit_of_another_number_of_rows_compiles_nothing(kind):
+    """Within a bucket, here 65 to 80 rows; calibration, choice of penalties and answers included."""
+    estimator, x, y = rows_of(kind, 80)
+    estimator.fit(x, y).predict(x)
+    with jax.log_compiles(True), caught() as log:
+        for n in (65, 71):
+            estimator, x, y = rows_of(kind, n)
+            estimator.fit(x, y).predict(x)
+    assert "Compiling" not in log.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["sets", "rankings"])
+def test_partial_fit_of_another_number_of_rows_compiles_nothing(kind):
+    estimator, x, y = rows_of(kind, 40)
+    estimator.partial_fit(x, y)
+    with jax.log_compiles(True), caught() as log:
+        for n in (47, 53, 59):
+            _, x, y = rows_of(kind, n)
+            estimator.partial_fit(x, y)
+    assert "Compiling" not in log.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["sets", "rankings"])
+def test_padded_rows_count_for_nothing(kind):
+    """Fewer rows than a batch has, by exact likelihood, in which nothing is drawn: as with batches of all the rows."""
+    estimator, x, y = rows_of(kind, 50)
+    exact = {"objective": "exact", "ensemble_size": 1, "penalty": 0.1, "dtype": "float64"}
+    padded, whole = (clone(estimator).set_params(batch_size=size, **exact).fit(x, y) for size in (64, 50))
+    np.testing.assert_allclose(padded.predict_proba(x), whole.predict_proba(x), atol=1e-9)
+
+
 @contextlib.contextmanager
 def caught():
     """What jax logs."""
