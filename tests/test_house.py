@@ -69,3 +69,15 @@ def test_only_budget_compares_costs_with_a_limit():
         and any(is_limit(side) for side in (node.left, *node.comparators))
     }
     assert {line for line in comparisons if not line.startswith(("budget.py", *OTHER_SIZES))} == set()
+
+
+def test_no_program_calls_lapack():
+    """Two programs that call LAPACK at the same time on two cores never end (JAX 0.10), and blocks of models are two."""
+    lapack = {"solve", "inv", "cholesky", "cho_solve", "cho_factor", "eigh", "eig", "svd", "qr", "lstsq", "slogdet"}
+    callers = {
+        f"{path}: {ast.unparse(node)}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in lapack and "linalg" in ast.unparse(node.value)
+    }
+    assert callers == set()

@@ -1,5 +1,8 @@
 """Models of a stack are trained as each would be alone, and their mean is one model."""
 
+import subprocess
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -212,3 +215,16 @@ def test_the_coupling_has_a_penalty_of_its_own():
     assert float(value) == pytest.approx(0.5 * (2.0 * inside + 10.0 * 14.0), rel=1e-5)
     with pytest.raises(ValueError, match="coupling_penalty must be non-negative"):
         Solver(ExactMLE(), coupling_penalty=-1.0)
+
+
+def test_blocks_of_balanced_rankings_end():
+    """Two blocks at a time, each of which balances matrices in every step: in a process that can be ended."""
+    code = """
+import numpy as np
+from partita import LabelRanker
+rng = np.random.RandomState(0)
+x = rng.randn(80, 3)
+y = (x @ rng.randn(3, 6)).argsort(axis=1).argsort(axis=1)
+LabelRanker(objective="min-min", penalty=[0.01, 0.1], steps=20, width=4, random_state=0).fit(x, y)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

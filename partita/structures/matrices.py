@@ -102,7 +102,7 @@ def project_birkhoff(theta: Float[Array, "k k"]) -> Float[Array, "k k"]:
         m = (primal(ab) > 0).astype(dtype)
         hessian = jnp.block([[jnp.diag(m.sum(1)), m], [m.T, jnp.diag(m.sum(0))]])
         ridge = 1e-4 * jnp.minimum(1, jnp.linalg.norm(r)) + 1e-6
-        d = jnp.linalg.solve(hessian + ridge * jnp.eye(2 * k, dtype=dtype), r)
+        d = _solve_definite(hessian + ridge * jnp.eye(2 * k, dtype=dtype), r)
         # All step lengths at once: a loop whose condition recomputes floats may never end under vmap.
         steps = 0.5 ** jnp.arange(MAX_HALVINGS, dtype=dtype)
         falls = jax.vmap(lambda t: dual(ab + t * d) <= dual(ab) - 1e-4 * t * (r @ d) + tolerance)(steps)
@@ -174,11 +174,25 @@ def _newton_step(b: Float[Array, "k k"]) -> Float[Array, "k k"]:
     # The system without the columns, which are eliminated. It is singular, since a constant may move from columns to
     # rows: hence the 1 / k, and a ridge.
     schur = jnp.diag(rows) - (b / columns) @ b.T + 1 / k + 1e-6 * jnp.eye(k, dtype=b.dtype)
-    a = jnp.linalg.solve(schur, 1 - rows - (b / columns) @ (1 - columns))
+    a = _solve_definite(schur, 1 - rows - (b / columns) @ (1 - columns))
     c = (1 - columns - b.T @ a) / columns
     step = a[:, None] + c
     step = jnp.minimum(1, 4 / jnp.maximum(jnp.abs(step).max(), TINY)) * step
     return jnp.where(jnp.isfinite(step).all(), step, 0)
+
+
+def _solve_definite(a: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
+    """a^{-1} b of a symmetric positive definite a, by elimination without pivots.
+
+    Not by `jnp.linalg.solve`: LAPACK is called once per matrix, and two programs that call it at the same time on a
+    machine with two cores wait for each other for ever (JAX 0.10).
+    """
+
+    def eliminate(i, system):
+        row = system[i] / system[i, i]
+        return (system - system[:, i, None] * row).at[i].set(row)
+
+    return jax.lax.fori_loop(0, len(b), eliminate, jnp.concatenate([a, b[:, None]], axis=1))[:, -1]
 
 
 def _round_to_birkhoff(b: Float[Array, "k k"], allowed: Bool[Array, "k k"]) -> Float[Array, "k k"]:
