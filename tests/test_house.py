@@ -72,7 +72,7 @@ def test_only_budget_compares_costs_with_a_limit():
 
 
 def test_no_program_calls_lapack():
-    """Two programs that call LAPACK at the same time on two cores never end (JAX 0.10), and blocks of models are two."""
+    """Two programs that call LAPACK at the same time on two cores never end (JAX 0.10); blocks of models are such."""
     lapack = {"solve", "inv", "cholesky", "cho_solve", "cho_factor", "eigh", "eig", "svd", "qr", "lstsq", "slogdet"}
     callers = {
         f"{path}: {ast.unparse(node)}"
