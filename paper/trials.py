@@ -97,7 +97,8 @@ TRIALS: dict[str, Trial] = {
             _sets("birds", "sparsemax", "mlp", coupling, tau),
             _effort((3e-3, 1e-2), (0.0,), 2000, draws=5000),
         )
-        for coupling, tau in (("unary", "constant"), ("pairwise-full", "constant"), ("unary", "icnn"))
+        for coupling in ("unary", "pairwise-full")
+        for tau in ("constant", "icnn")
     },
     "birds sparsemax mlp unary constant, 20,000 draws": Trial(
         _sets("birds", "sparsemax", "mlp", "unary", "constant"), _effort((3e-3,), (0.0,), 2000, draws=20_000)

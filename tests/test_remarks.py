@@ -1,6 +1,7 @@
 """Remarks on figures that differ from the printed ones: whom they match, and that they name what there is."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_remarks_are_footnotes_in_every_form():
     text = page.document(report)
     assert '<a href="#t_1" title="because 2 &lt; 3">1</a> <a href="#t_2" title="for both">2</a></sup>' in text
     assert '<li id="t_1"><sup>1</sup> because 2 &lt; 3</li>' in text
+
+
+def test_a_summary_is_on_top_of_every_form():
+    report = Report("R", {"run": "today"}, (), (), (), (), "all of\nit reproduces")
+    for form in (markdown, latex, page):
+        text = form.document(report)
+        assert text.index("all of it reproduces") < text.index("today")
+        assert "reproduces" not in form.document(dataclasses.replace(report, summary=""))
 
 
 def test_cells_without_a_remark_are_listed_farthest_first():
@@ -133,6 +142,21 @@ def test_printed_values_are_below_the_reference_that_a_remark_names(stored):
                         assert cell.printed < remark.reference[column], (table.name, row.heads, column)
                         count += 1
     assert count > 200
+
+
+def test_the_summary_counts_what_the_tables_have(stored):
+    """The paragraph on top of the pages and the two READMEs: agreement of min-min in Tables 1 and 2, and of all."""
+    min_min = sum((table.tallies()["min-min"] for table in stored[:2]), Counter())
+    everything = sum((table.tally() for table in stored), Counter())
+    texts = [RESULTS / run.SUMMARY, RESULTS / "README.md", RESULTS.parents[1] / "README.md"]
+    for text in (" ".join(path.read_text("utf-8").split()) for path in texts):
+        assert f"of the {min_min.total()} min-min values of Tables 1 and 2, {min_min['near']} are within" in text
+        assert f"{min_min['above']} above and {min_min['below']} below" in text
+        assert f"{everything['near']} of {everything.total()} are within, {everything['above']} above" in text
+    rows = [table.tallies() for table in stored[:2]] + [{"": table.tally()} for table in stored[2:]]
+    for tally in (tally for groups in rows for tally in groups.values()):
+        counts = " | ".join(str(count) for count in (tally.total(), tally["near"], tally["above"], tally["below"]))
+        assert f"| {counts} |" in (RESULTS / "README.md").read_text("utf-8")
 
 
 def test_trials_are_of_cells_and_stored():
