@@ -175,7 +175,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Report:
-    """The content of one page; `about` says when, with which versions and how it was run."""
+    """The content of one page; `about` says when, with which versions and how it was run.
+
+    `summary` is a paragraph that says what reproduces and what does not.
+    """
 
     title: str
     about: Mapping[str, str]
@@ -183,3 +186,4 @@ class Report:
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...]
     notes: tuple[str, ...]
+    summary: str = ""

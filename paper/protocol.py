@@ -73,10 +73,11 @@ class TrainedModels(NamedTuple):
     trainer: "_Trainer"
 
 
-def score(config: Mapping[str, Any]) -> dict[str, Any]:
+def score(config: Mapping[str, Any], *, variants: Sequence[Variant] = (), folded: bool | None = None) -> dict[str, Any]:
     """Test scores x 100 of every seed (micro-F1 of sets, Kendall's tau of rankings), and what dev rows chose.
 
     Label sets have their own test rows, and a seed is one of weights and draws. Rankings are split anew by each seed.
+    `variants` and `folded` replace the protocol's variants of the objective and its choice of folds or one dev part.
     """
     setting, effort = setting_and_effort(config)
     if is_ranking(setting):
@@ -85,7 +86,7 @@ def score(config: Mapping[str, Any]) -> dict[str, Any]:
         splits = [(split(setting.dataset), effort.seeds)]
     test, choices = [], []
     for rows, seeds in splits:
-        result = _choose_and_train(setting, effort, rows, seeds)
+        result = _choose_and_train(setting, effort, rows, seeds, variants, folded)
         test += [result.trainer.score(model, result.x_test, rows.y_test) for model in result.models]
         choices.append(result.choice._asdict())
     return {"test": test, "chosen": choices}
@@ -125,16 +126,25 @@ def standardize(split: datasets.Split) -> datasets.Split:
     return datasets.Split(x, np.asarray(split.y), x_test, np.asarray(split.y_test))
 
 
-def _choose_and_train(setting: Setting, effort: Effort, split: datasets.Split, seeds: Sequence[int]) -> TrainedModels:
+def _choose_and_train(
+    setting: Setting,
+    effort: Effort,
+    split: datasets.Split,
+    seeds: Sequence[int],
+    variants: Sequence[Variant] = (),
+    folded: bool | None = None,
+) -> TrainedModels:
     """Choose on dev rows by the first seed, train again on all training rows by every seed."""
     x, y, x_test, _ = standardize(split)
-    trainer = _Trainer(setting, effort, x, y)
+    variants = variants or _variants(setting, effort)
+    folded = setting.dataset in FOLDED and not effort.quick if folded is None else folded
+    trainer = _Trainer(setting, effort, x, y, variants, folded)
     choice = trainer.choose(seeds[0])
     points = [training.Point(choice.rate, choice.penalty, seed) for seed in seeds]
     if len(effort.grid) <= FEW:
         # As many as the grid has: the program that is compiled already.
         points += [points[-1]] * (len(effort.grid) - len(points))
-    variant = next(variant for variant in VARIANTS[setting.objective] if variant.name == choice.variant)
+    variant = next(variant for variant in variants if variant.name == choice.variant)
     models = trainer.train(variant, points, choice.steps, np.ones((len(points), len(x))))
     return TrainedModels([training.take(models, i) for i in range(len(seeds))], choice, x_test, trainer)
 
@@ -145,25 +155,26 @@ class _Trainer:
     Dev rows are left out by weights of zero, so that both trainings run on arrays of one shape.
     """
 
-    def __init__(self, setting: Setting, effort: Effort, x: np.ndarray, y: np.ndarray):
+    def __init__(
+        self,
+        setting: Setting,
+        effort: Effort,
+        x: np.ndarray,
+        y: np.ndarray,
+        variants: Sequence[Variant],
+        folded: bool,
+    ):
         self.setting, self.effort, self.x, self.y = setting, effort, x, y
+        self.variants, self.folded = variants, folded
         self.make = _recipe(setting, effort, x, y.shape[1])
         shapes = eqx.filter_eval_shape(self.make, jax.random.key(0))
         self.problem = Problem(shapes, x.shape[1], len(x), effort)
         self.tau_factor = TABLE_FACTOR if setting.tau == "constant" else 1.0
 
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        variants = VARIANTS[self.setting.objective]
-        if self.effort.quick:
-            # A first look has no time to choose one.
-            return variants[-1:]
-        return variants[::3] if is_costly(self.setting) and len(variants) > 2 else variants
-
     def choose(self, seed: int) -> Choice:
         """The point of the grid, the variant and the number of steps with the best score on dev rows."""
         grid = [training.Point(rate, penalty, seed) for rate, penalty in self.effort.grid]
-        folds = _folds(len(self.x), several=self.setting.dataset in FOLDED and not self.effort.quick)
+        folds = _folds(len(self.x), several=self.folded)
         points = grid * len(folds)
         weights = np.zeros((len(points), len(self.x)))
         for i in range(len(points)):
@@ -254,6 +265,15 @@ VARIANTS = {
         Variant("generator at 10 times the rate of g", _players(10.0)),
     ),
 }
+
+
+def _variants(setting: Setting, effort: Effort) -> tuple[Variant, ...]:
+    """The variants of an objective from which dev rows choose."""
+    variants = VARIANTS[setting.objective]
+    if effort.quick:
+        # A first look has no time to choose one.
+        return variants[-1:]
+    return variants[::3] if is_costly(setting) and len(variants) > 2 else variants
 
 
 @functools.cache

@@ -23,6 +23,8 @@ __all__ = ["NAMES", "compute", "document", "reproduce"]
 
 NAMES = (*tables.TABLES, *figures.FIGURES)
 RESULTS = "results.jsonl"
+# A paragraph about the results of a folder, written by hand and shown on top of the report.
+SUMMARY = "summary.txt"
 COMPUTE = {
     "score": protocol.score,
     "partition": protocol.partitions,
@@ -127,6 +129,7 @@ def document(out: Any) -> Report:
         tuple(figure for figure in all_figures if figure.panels),
         claims.build(scores, results.get, effort),
         _REPORT_NOTES,
+        summary.read_text("utf-8") if (summary := path.with_name(SUMMARY)).exists() else "",
     )
 
 

@@ -30,6 +30,7 @@ PAPER_ORDER = [
     "remarks",
     "settings",
     "protocol",
+    "trials",
     "methods",
     "convergence",
     "alternating",

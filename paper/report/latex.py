@@ -36,8 +36,8 @@ PREAMBLE = r"""\documentclass[10pt]{article}
 \begin{document}"""
 LETTERS = "αβγδεηθλμνρστφχψωΦΩ"
 NAMES = r"alpha beta gamma delta epsilon eta theta lambda mu nu rho sigma tau phi chi psi omega Phi Omega"
-SYMBOLS = "±×≈≤≥→∞▲▼✓✗"
-COMMANDS = r"pm times approx leq geq to infty blacktriangle blacktriangledown checkmark times"
+SYMBOLS = "±×≈≤≥→∞√▲▼✓✗"
+COMMANDS = r"pm times approx leq geq to infty surd blacktriangle blacktriangledown checkmark times"
 MATHEMATICS = zip(LETTERS + SYMBOLS, f"{NAMES} {COMMANDS}".split(), strict=True)
 # A bracket or star at the beginning of a row would be an argument of the line break before it.
 SPECIAL = {
@@ -69,6 +69,7 @@ def escape(text: str) -> str:
 
 def document(report: Report) -> str:
     parts = [PREAMBLE, rf"\section*{{{escape(report.title)}}}"]
+    parts += [rf"{escape(report.summary)}\par\medskip"] if report.summary else []
     parts += [rf"\textbf{{{escape(name)}}}: {escape(value)}\par" for name, value in report.about.items()]
     if report.claims:
         parts += [

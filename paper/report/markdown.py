@@ -34,7 +34,7 @@ def escape(text: str) -> str:
 
 def document(report: Report) -> str:
     about = [f"- {escape(name)}: {escape(value)}" for name, value in report.about.items()]
-    parts = [f"# {escape(report.title)}", "\n".join(about)]
+    parts = [f"# {escape(report.title)}", escape(report.summary), "\n".join(about)]
     if report.claims:
         parts += ["## The paper's claims", "\n".join(_claims(report))]
     if report.tables:

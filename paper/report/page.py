@@ -58,6 +58,7 @@ def document(report: Report) -> str:
     ]
     return Template((parts / "page.html").read_text("utf-8")).substitute(
         title=_text(report.title),
+        summary=f'<p class="lead">{_text(report.summary)}</p>' if report.summary else "",
         about=f'<dl class="about">{about}</dl>' if about else "",
         overview=_overview(tables),
         links=_links(report, tables, figures),
@@ -203,7 +204,8 @@ def _cell(column: str, cell: Cell, links: Mapping[str, str]) -> str:
     values = {"ours": cell.ours, "paper": cell.printed, "difference": cell.difference}
     data = "".join(f' data-{name}="{value!r}"' for name, value in values.items() if value is not None)
     seeds = f' title="Seeds: {", ".join(map(number, cell.values))}"' if len(cell.values) > 1 else ""
-    note = f"<sup>{' '.join(links[note] for note in dict.fromkeys(cell.notes))}</sup>" if cell.notes else ""
+    numbers = " ".join(link for note, link in links.items() if note in cell.notes)
+    note = f"<sup>{numbers}</sup>" if numbers else ""
     return f'<td class="cell {cell.agreement}" data-label="{_text(column)}"{data}{seeds}>{_numbers(cell)}{note}</td>'
 
 
