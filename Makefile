@@ -10,7 +10,7 @@ help:
 	@echo "make test       all tests but the slow ones"
 	@echo "make test-slow  the slow ones: real data, thousands of steps"
 	@echo "make browser    Chromium for the tests of the HTML report (make test does it too)"
-	@echo "make lint       ruff and pyright, also on the README's code and the examples"
+	@echo "make lint       ruff, pyright (also on the README's code and the examples), and the docstrings"
 	@echo "make bench      benchmarks, all but one pinned to one core"
 	@echo "make paper      the missing results of the paper into docs/results, and their report (hours)"
 	@echo "Real data are read from the folder PARTITA_DATA; tests that need them are skipped without it."
@@ -56,6 +56,7 @@ lint: .venv/installed
 	$(BIN)/pyright
 	@mkdir -p out && sed -n '/^```python$$/,/^```$$/{/^```/d;p}' README.md > out/readme.py
 	$(BIN)/pyright examples out/readme.py
+	$(BIN)/python -m pytest -q tests/test_docstrings.py
 
 bench: .venv/installed
 	$(BIN)/python -m benchmarks
