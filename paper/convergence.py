@@ -8,7 +8,8 @@ It is jointly convex, and mu-strongly convex in the norm |w|^2 + |v|^2 / n. SGD 
 whose row is one of n, learns as fast as w: its steps are n times those of w. A step draws rows with replacement and y'
 from q for each of them (Algorithm 1).
 
-The loop is not `training.fit`: that keeps no average of the iterates, takes each row once an epoch, and penalizes no tau.
+The loop is not `training.fit`, which keeps no average of the iterates, takes each row once an epoch, and penalizes no
+tau.
 """
 
 import functools
