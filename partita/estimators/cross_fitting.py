@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy.sparse
 
@@ -12,8 +11,19 @@ from .. import training
 from ..model import EBM
 from ..objectives import MCMC, AbstractObjective, ExactMLE, MinMax
 from ..shapes import bucket, pad_rows, pad_weights
-from ..training import ONLY_TAU, AbstractTraining, Features, Progress, Run, Solver, ValidationLoss, ValidationLosses
+from ..training import (
+    ONLY_TAU,
+    AbstractTraining,
+    Features,
+    Progress,
+    Run,
+    Solver,
+    TrainState,
+    ValidationLoss,
+    ValidationLosses,
+)
 from ..training.data import CheckedRows, batch_of
+from ..training.engine import BRIEF_STEPS
 from ..types import Batch, Key, PyTree
 from .names import cheap
 
@@ -23,8 +33,6 @@ LEAST_STEPS, MOST_STEPS, EPOCHS = 600, 3000, 10
 VALIDATIONS = 30
 # Numbers of steps between validations.
 CHUNKS = (10, 20, 50, 100)
-# Runs of so few steps are over before faster steps would pay for the compilation.
-BRIEF_STEPS = 300
 # Factors on the energy that calibration may choose from.
 SCALES = np.geomspace(0.1, 2, 14)
 
@@ -41,7 +49,7 @@ class Data(NamedTuple):
     target: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> "Data":
-        reference = jax.tree.map(lambda leaf: leaf[rows], self.reference)
+        reference = training.take(self.reference, rows)
         parts = (self.mask, self.weight, self.target)
         mask, weight, target = (None if part is None else part[rows] for part in parts)
         return Data(self.x[rows], self.y[rows], mask, weight, reference, target)
@@ -203,35 +211,45 @@ def _validation_losses(
         return None
     rows = [data.take(fold) for fold in _equal(folds)] if validation is None else [validation] * plan.size
     # The same for all numbers of rows of a bucket: their folds need not have a bucket in common.
-    most = math.ceil(bucket(len(data.y)) / len(folds)) if validation is None else bucket(len(validation.y))
-    size = min(most, max(map(len, (part.y for part in rows)))) if most > MAX_VALIDATION_ROWS else most
+    size = min(math.ceil(bucket(len(data.y)) / len(folds)), MAX_VALIDATION_ROWS) if folds else None
     batches = training.stack([part.batch(size) for part in rows] * len(plan.penalties))
     return ValidationLosses(objective, batches, key)
 
 
 def refit(plan: Plan, models: EBM, data: Data, penalty: float, *, key: Key, callbacks: Sequence[Any] = ()) -> Trained:
     """Models that have seen all rows."""
-    run = one_fit(plan.solver([penalty]), models, data, plan, key=key, callbacks=callbacks)
-    if run.interrupted:
-        raise KeyboardInterrupt
+    run = fit_all_rows(plan.solver([penalty]), models, data, plan.batch_size, plan.steps, plan.every, key, callbacks)
     return Trained(run.models, [], run.losses, [], penalty, endings(run, plan.objective))
 
 
-def one_fit(solver: Solver, models: EBM, data: Data, plan: Plan, *, key: Key, callbacks: Sequence[Any] = ()) -> Run:
-    """All models on all rows."""
-    keys = training.stack_keys(key, plan.size)
-    return training.fit_stack(
+def fit_all_rows(
+    solver: Solver,
+    models: EBM,
+    data: Data,
+    batch_size: int,
+    steps: int,
+    every: int,
+    key: Key,
+    callbacks: Sequence[Any] = (),
+    state: TrainState | None = None,
+) -> Run:
+    """All models on all rows, from the start or from the state of an earlier run; an interruption is raised."""
+    keys = training.stack_keys(key, training.size(models))
+    run = training.fit_stack(
         solver,
         models,
-        data.rows(plan.batch_size),
-        steps=plan.steps,
-        resume=training.start(solver, models, keys=keys.models, data_key=keys.data),
+        data.rows(batch_size),
+        steps=steps,
+        resume=training.start(solver, models, keys=keys.models, data_key=keys.data, state=state),
         # As in `cross_fit`: one program for both.
-        weights=np.ones((plan.size, len(data.y))),
-        every=plan.every,
+        weights=np.ones((len(keys.models), len(data.y))),
+        every=every,
         callbacks=callbacks,
-        brief=plan.steps <= BRIEF_STEPS,
+        brief=steps <= BRIEF_STEPS,
     )
+    if run.interrupted:
+        raise KeyboardInterrupt
+    return run
 
 
 def fit_tau(plan: Plan, models: EBM, data: Data, objective: AbstractObjective, *, key: Key, callbacks: Any) -> Trained:

@@ -206,20 +206,11 @@ class AbstractLearner(AbstractArguments):
         solver = Solver(last.objective, learning_rate=self.learning_rate, penalty=penalty, train=train)
         pass_key = jax.random.fold_in(key, len(last.history.loss))
         steps = max(1, len(data.y) // self.batch_size)
-        keys = training.stack_keys(pass_key, training.size(last.ensemble))
-        run = training.fit_stack(
-            solver,
-            last.ensemble,
-            data.rows(self.batch_size),
-            steps=steps,
-            resume=training.start(solver, last.ensemble, keys=keys.models, data_key=keys.data, state=last.state),
-            weights=np.ones((len(keys.models), len(data.y))),
-            # A pass is one chunk or several of 100 steps: few shapes.
-            every=next(size for size in (1, 10, 100) if size >= min(steps, 100)),
-            brief=steps <= cross_fitting.BRIEF_STEPS,
+        # A pass is one chunk or several of 100 steps: few shapes.
+        every = next(size for size in (1, 10, 100) if size >= min(steps, 100))
+        run = cross_fitting.fit_all_rows(
+            solver, last.ensemble, data, self.batch_size, steps, every, pass_key, state=last.state
         )
-        if run.interrupted:
-            raise KeyboardInterrupt
         history = History({"loss": np.concatenate([last.history.loss, _mean_losses(run.losses)])}, [])
         endings = cross_fitting.endings(run, last.objective)
         _warn_of_endings(endings)

@@ -12,6 +12,7 @@ from .. import budget
 from ..divergences import KL
 from ..model import EBM, UnseenRowError
 from ..shapes import on_device
+from ..training import take
 from ..training.checks import check_features, check_model, check_reference
 from ..types import Array, Int, Key, PyTree
 
@@ -103,17 +104,9 @@ def over_rows(
         rows = np.minimum(np.arange(start, start + shape), n - 1)
         # Sparse features become dense one chunk at a time.
         dense = x[rows] if isinstance(x, np.ndarray) else x[rows].toarray()
-        rest = jax.tree.map(lambda a, rows=rows: _take(a, rows), (index, reference, *args))
-        chunks.append(_vmapped(fn, model, on_device(dense), *rest))
+        chunks.append(_vmapped(fn, model, on_device(dense), *take((index, reference, *args), rows)))
     # By numpy: jax would compile a slice for every n, and jnp.asarray a copy.
     return jax.tree.map(lambda *parts: jax.device_put(np.concatenate([np.asarray(p) for p in parts])[:n]), *chunks)
-
-
-def _take(leaf: Any, rows: np.ndarray) -> Any:
-    """By numpy: jax would compile a gather for every n. Random keys are no arrays to numpy."""
-    if not eqx.is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf if not eqx.is_array(leaf) else leaf[rows]
-    return on_device(np.asarray(leaf)[rows])
 
 
 @eqx.filter_jit

@@ -32,6 +32,7 @@ from .checks import (
     check_rows,
     check_scores,
 )
+from .ensembles import take
 
 __all__ = [
     "AbstractRows",
@@ -215,7 +216,7 @@ class _RowsReader(AbstractReader):
         if self.sparse is None:
             return Chunk(self.data, rows, steps)
         flat = rows.ravel()
-        data = jax.tree.map(lambda a: on_device(np.asarray(a)[flat]), self.data)
+        data = take(self.data, flat)
         dense = self.sparse[np.minimum(flat, self.n - 1)].toarray()
         data = eqx.tree_at(lambda b: b.x, data, on_device(dense))
         return Chunk(data, np.arange(flat.size).reshape(rows.shape), steps)

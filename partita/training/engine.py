@@ -17,14 +17,14 @@ from jax.flatten_util import ravel_pytree
 from ..model import EBM
 from ..types import Array, Batch, Bool, Float, Int, Key, Keys, PyTree, Scalar
 from .optimizer import Parts, Solver, parts
-from .runs import TrainState
+from .runs import OPTIONS, TrainState
 
 __all__ = ["init", "init_stack", "run_stack", "run_stack_briefly", "step"]
 
-# Little optimized: it runs no slower, and compiles in 6 s in place of 21 on yeast.
-OPTIONS: Any = {"xla_backend_optimization_level": 1}
-# Half the time to compile again, and steps that take half as long again: for runs of few steps.
+# Half the time to compile again, and steps that take half as long again: for runs of few steps, which are over before
+# faster steps would pay for the compilation.
 BRIEF_OPTIONS: Any = {**OPTIONS, "xla_cpu_use_fusion_emitters": False}
+BRIEF_STEPS = 300
 
 
 def init(solver: Solver, model: EBM, *, key: Key) -> TrainState:

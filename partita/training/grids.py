@@ -12,13 +12,11 @@ from ..objectives import AbstractObjective
 from ..types import Key
 from . import ensembles, loop
 from .data import AbstractSource
+from .engine import BRIEF_STEPS
 from .optimizer import BOTH, AbstractTraining, OptimizerLike, Schedule, Solver
 from .runs import Run
 
 __all__ = ["Grid", "Point", "fit_grid"]
-
-# Runs of so few steps are over before faster steps would pay for the compilation.
-BRIEF_STEPS = 300
 
 
 class Point(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..model import EBM
 from ..shapes import on_device
-from ..types import RESULTS, Array, Float, Key, Keys, PyTree
+from ..types import RESULTS, Array, Float, Key, Keys
 from . import ensembles
 from .data import AbstractSource, Chunk, Rows
 from .engine import Steps, init_stack, run_stack, run_stack_briefly
@@ -87,7 +87,7 @@ def fit(
     _check_run(steps, every, validation, patience)
     source = data if isinstance(data, AbstractSource) else Rows(*data)
     solver.check(model)
-    begun = start(solver, _stack_of_one(model), keys=key[None], data_key=jax.random.split(key, 3)[0])
+    begun = start(solver, ensembles.stack([model]), keys=key[None], data_key=jax.random.split(key, 3)[0])
     if validation is not None and not isinstance(validation, AbstractValidation):
         validation = CallableValidation(validation)
     run = fit_stack(
@@ -291,8 +291,7 @@ class _Program:
 
 def _columns(weights: np.ndarray, index: np.ndarray) -> np.ndarray:
     """The weights of rows by their index, 0 for padded rows."""
-    missing = max(0, index.max() + 1 - weights.shape[1])
-    return np.pad(weights, ((0, 0), (0, missing)))[:, index]
+    return np.where(index < weights.shape[1], weights[:, np.minimum(index, weights.shape[1] - 1)], 0)
 
 
 @eqx.filter_jit
@@ -333,24 +332,19 @@ def _for_stack(solver: Solver, models: EBM) -> Solver:
     solver = eqx.tree_at(lambda s: s.schedule, solver, None, is_leaf=lambda leaf: leaf is None)
     if solver.learning_rate.ndim:
         return solver
-    num = ensembles.size(models)
-    return jax.tree.map(lambda leaf: jnp.stack([leaf] * num) if eqx.is_array(leaf) else leaf, solver)
-
-
-def _stack_of_one(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, tree)
+    return ensembles.stack([solver] * ensembles.size(models))
 
 
 def _resumed(begun: Run, resume: Solution) -> Run:
     """The run of an earlier solution, if it is of the same solver and model."""
-    state = _stack_of_one(resume.state)
+    state = ensembles.stack([resume.state])
     if jax.tree.structure(begun.state) != jax.tree.structure(state):
         raise ValueError("The solution to resume comes from another model, objective or optimizer than these.")
     # A run that had failed is at its last good model and may continue, with a smaller learning rate say.
     state = eqx.tree_at(lambda s: s.failed, state, jnp.zeros(1, bool))
     history, at = resume.history, tuple(step for step, _ in resume.history.validation)
     scores = np.array([score for _, score in history.validation]).reshape(-1, 1)
-    models = _stack_of_one(resume.model) if at else state.model
+    models = ensembles.stack([resume.model]) if at else state.model
     steps = {name: np.asarray(values)[:, None] for name, values in history.steps.items()}
     return Run(models, state, resume.data_key, steps, scores, at, int(resume.state.step))
 

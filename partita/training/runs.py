@@ -29,6 +29,8 @@ __all__ = [
 
 # Nats of log p that rounding of g may cost.
 MAX_ROUNDING = 0.1
+# Programs are little optimized: they run no slower, and compile in 6 s in place of 21 on yeast.
+OPTIONS: Any = {"xla_backend_optimization_level": 1}
 
 
 class TrainState(eqx.Module):
@@ -185,7 +187,7 @@ class ValidationLoss(AbstractValidation):
         return float(_jitted_loss(self.objective, model, self.batch, self.key))
 
     def scores(self, models):
-        return np.array([self(ensembles.take(models, i)) for i in range(ensembles.size(models))])
+        return _score_each(self, models)
 
     def check(self, model):
         self.objective.check(model)
@@ -219,7 +221,7 @@ class CallableValidation(AbstractValidation):
     function: Callable[[EBM], float]
 
     def scores(self, models):
-        return np.array([float(self.function(ensembles.take(models, i))) for i in range(ensembles.size(models))])
+        return _score_each(self.function, models)
 
 
 class Run(eqx.Module):
@@ -374,6 +376,10 @@ def validation_loss(objective: AbstractObjective, model: EBM, batch: Batch, key:
     return objective.loss(model, objective.init(model, key=state_key), batch, key=loss_key)[0]
 
 
+def _score_each(function: Callable[[EBM], float], models: EBM) -> Float[np.ndarray, " models"]:
+    return np.array([float(function(ensembles.take(models, i))) for i in range(ensembles.size(models))])
+
+
 _jitted_loss = eqx.filter_jit(validation_loss)
 
 
@@ -381,7 +387,6 @@ def _or_inf(scores: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(scores), np.inf, scores)
 
 
-# As little optimized as the steps (see `engine`).
-@eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 1})  # pyright: ignore
+@eqx.filter_jit(compiler_options=OPTIONS)  # pyright: ignore
 def _jitted_losses(objective: AbstractObjective, models: EBM, batches: Batch, key: Any) -> Float[Array, " models"]:
     return eqx.filter_vmap(lambda model, batch: validation_loss(objective, model, batch, key))(models, batches)
